@@ -36,6 +36,16 @@ async def inline(stage: Stage[Any]) -> Figures:
     return figures
 
 
+async def replayed(stage: Stage[Deciders]) -> Figures:
+    """The states of fifty instances, read from all of their events by somebody who knows none of them."""
+    return await _replayed(stage, stage.contestant.replay)
+
+
+async def upcast(stage: Stage[Deciders]) -> Figures:
+    """The same by code in which the class of these events is two versions newer."""
+    return await _replayed(stage, stage.contestant.replay_old)
+
+
 async def followed(stage: Stage[Any]) -> Figures:
     """A read model that has all events to handle; what it costs to have handled them."""
     return await _followed(stage, stage.contestant.follow)
@@ -57,6 +67,18 @@ async def rebuilt(stage: Stage[Any]) -> Figures:
     await stage.expect(stage.contestant.events, INSTANCES + stage.count)
     await _check_model(stage)
     return rate_of(stage.count, used)
+
+
+async def _replayed(stage: Stage[Deciders], replay: Callable[[], Awaitable[list[int]]]) -> Figures:
+    each = stage.count // INSTANCES
+    await stage.contestant.record(INSTANCES, each)
+    await stage.expect(stage.contestant.events, INSTANCES * each)
+    begun = stage.meter.read()
+    sums = await replay()
+    used = stage.meter.read() - begun
+    if sums != [each] * INSTANCES:
+        raise RuntimeError(f"the instances do not add up: {sorted(set(sums))} where each is {each}")
+    return rate_of(INSTANCES * each, used)
 
 
 async def _followed(stage: Stage[Any], follow: Callable[[int], Awaitable[None]]) -> Figures:

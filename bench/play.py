@@ -214,7 +214,7 @@ async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None])
 
 
 def _module(request: Request) -> Any:
-    deciders = dict.fromkeys(("deciders", "inline", "follows", "observes"), ".deciders")
+    deciders = dict.fromkeys(("deciders", "upcasts", "inline", "follows", "observes"), ".deciders")
     folders = {"workflows": ".workflows", "sleeps": ".workflows", **deciders}
     folder = f"contestants{folders.get(_workload(request).kind, '')}"
     suffix = f"_{request['backend']}" if request["contestant"] == "raw" else ""

@@ -25,9 +25,10 @@ over when the database itself says that nothing is unfinished. Latency is from t
 the handler, and of a workflow from the trigger to its result, one every 10 to 30 ms, commits included; its p99 is close
 to the largest of a few dozen samples. The CPU of a latency workload is what a message costs including the idle time
 around it. Workflows are of five steps, each recorded before the next one begins; for latency they are of one. *model*
-is a read model that handles events which are there already, *model.rebuild* a million of them. *asleep* is what a
-worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and *busy* are
-drains by one, two, four and eight worker processes, from the moment when all of them are ready.
+is a read model that handles events which are there already, *model.rebuild* a million of them. *decider.replay* reads
+states from 2,000 events each, *decider.upcast* from the same events by code that is two versions newer. *asleep* is
+what a worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and *busy*
+are drains by one, two, four and eight worker processes, from the moment when all of them are ready.
 """
 COMPARED = (
     "*Compared* is with the best peer; for *growth*, *scheduled* and *asleep*, with the same in an empty database."

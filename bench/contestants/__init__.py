@@ -8,7 +8,9 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 State = Literal["empty", "finished", "scheduled", "sleeping"]
 # What a contestant can do; "observes" is what only stepwell does beside decisions.
-Kind = Literal["queue", "batches", "crews", "workflows", "sleeps", "deciders", "inline", "follows", "observes"]
+Kind = Literal[
+    "queue", "batches", "crews", "workflows", "sleeps", "deciders", "upcasts", "inline", "follows", "observes"
+]
 QUEUE: Final = "bench"
 BULK: Final = 10_000  # messages a call of `enqueue_many`
 
@@ -97,7 +99,18 @@ CONTESTANTS: Final = {
             ("postgres", "sqlite"),
             "stepwell",
             peer=False,
-            does=("queue", "batches", "crews", "workflows", "sleeps", "deciders", "inline", "follows", "observes"),
+            does=(
+                "queue",
+                "batches",
+                "crews",
+                "workflows",
+                "sleeps",
+                "deciders",
+                "upcasts",
+                "inline",
+                "follows",
+                "observes",
+            ),
             on_uvloop=True,
             note="runs on uvloop (`stepwell[uvloop]`), as `stepwell worker` does where that is installed.",
         ),
@@ -105,7 +118,7 @@ CONTESTANTS: Final = {
             "raw",
             ("postgres", "sqlite"),
             peer=False,
-            does=("queue", "workflows", "deciders", "inline", "follows"),
+            does=("queue", "workflows", "deciders", "upcasts", "inline", "follows"),
             on_uvloop=True,
             note="runs on uvloop. Hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues "
             "or types. It says what the database can do with as many commits, not what a library could. Of a workflow "
@@ -165,7 +178,7 @@ CONTESTANTS: Final = {
             "eventsourcing",
             ("postgres", "sqlite"),
             "eventsourcing",
-            does=("deciders", "follows"),
+            does=("deciders", "upcasts", "follows"),
             most=1_000,
             note="has aggregates instead of deciders, and neither effects nor timers. They stay in its cache and are "
             "taken from there without a copy and without asking the database, which is its fastest way. Its "

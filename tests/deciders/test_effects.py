@@ -4,13 +4,26 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
 
 import pytest
 
-from stepwell import EffectContext, Engine, InvalidOption, PermanentError, Retry, Store, Worker, connect
+from stepwell import (
+    Decider,
+    Decision,
+    EffectContext,
+    Engine,
+    InvalidOption,
+    PermanentError,
+    Retry,
+    Store,
+    Worker,
+    connect,
+)
 from stepwell.base.clock import TestClock
-from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, drained, labels, tasks
+from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, Noted, drained, labels, tasks
 from tests.ground.waiting import until
 from tests.store.seam import begin, claim, claim_alone
 from tests.workflows.kit import die
@@ -34,18 +47,79 @@ async def nothing(effect: Ask, ctx: EffectContext) -> None:
 
 
 @pytest.mark.proves("F-02", "F-03", "F-09")
-async def test_an_effect_without_an_answer_is_done(store: Store) -> None:
+async def test_an_effect_without_an_answer_is_done(store: Store, clock: TestClock) -> None:
     bench = Bench(nothing)
     engine = Engine(store).register(bench)
     await engine.execute(Do("a", ask="mail"))
     await engine.execute(Do("a", ask="mail"))
+    clock.advance("1h")
     assert await drained(store, engine) == 2
     assert [effect["status"] for effect in await tasks(store, "EFFECT")] == ["SUCCESS", "SUCCESS"]
     assert await labels(engine) == ["x", "x"]
     first, second = bench.asked
     assert (first.type, first.id, first.attempt, first.created_at) == ("bench", "a", 1, BEGINNING)
     assert first.key != second.key
+    assert sorted(one.effect_id for one in bench.asked) == [one["id"] for one in await tasks(store, "EFFECT")]
     assert first.effect_id != second.effect_id
+
+
+@pytest.mark.proves("F-02", "M-17", "M-19", "M-24")
+async def test_each_type_of_an_engine_has_its_own_handler_and_all_are_served_until_the_shutdown(store: Store) -> None:
+    held: list[tuple[str, object, str]] = []
+
+    async def answer(effect: Ask, ctx: EffectContext) -> None:
+        task = await store.get(ctx.effect_id)
+        assert task is not None
+        held.append((ctx.type, task.owner, task.status))
+
+    class First(Bench):
+        type = "first"
+
+    @dataclass(frozen=True)
+    class Ring:
+        id: str
+
+    class Second(Decider[int, Ring, Noted, Ask]):
+        type, route = "second", "id"
+        rung: ClassVar[list[Ask]] = []
+
+        def initial(self) -> int:
+            return 0
+
+        def evolve(self, state: int, event: Noted) -> int:
+            return state + 1
+
+        def decide(self, state: int, input: Ring, now: datetime) -> Decision[Noted, Ask, Ring]:
+            decision: Decision[Noted, Ask, Ring] = Decision.event(Noted("rung", state))
+            return (
+                decision if state else decision.with_effect(Ask("bell", input.id)).with_timer_after(0, Ring(input.id))
+            )
+
+        async def handle(self, effect: Ask, ctx: EffectContext) -> None:
+            self.rung.append(effect)
+            await answer(effect, ctx)
+
+    first = First(answer)
+    engine = Engine(store).register(first).register(Second())
+    await engine.execute(Do("a", ask="mail", after=0))
+    await engine.execute(Ring("a"))
+    shutdown = asyncio.Event()
+    running = asyncio.ensure_future(engine.run(shutdown.wait()))
+
+    async def is_done() -> bool:
+        return (
+            len(held) == 2
+            and (await engine.state(First, "a")).labels == ("x", "tick")
+            and (await engine.state(Second, "a") == 2)
+        )
+
+    await until(is_done)
+    assert not running.done()
+    [worker] = await store.workers()
+    assert sorted(held) == [("first", worker.id, "RUNNING"), ("second", worker.id, "RUNNING")]
+    assert ([ctx.type for ctx in first.asked], Second.rung) == (["first"], [Ask("bell", "a")])
+    shutdown.set()
+    await asyncio.wait_for(running, 10)
 
 
 @pytest.mark.proves("F-04", "II-07")
@@ -139,10 +213,14 @@ async def test_an_effect_that_fails_for_good_is_a_dead_letter_until_it_is_requeu
     [letter] = await store.dead_letters(kind="EFFECT")
     assert (letter.attempt, letter.queue, len(bench.asked)) == (5, "bench:effects", 5)
     assert await labels(engine) == ["x"], "nobody is told unless the decider says so"
+    [queue] = [one for one in await store.queue_stats() if one.queue == "bench:effects"]
+    assert (queue.dead, queue.ready, queue.waiting) == (1, 0, 0)
     bench.answer = failing(0, lambda effect: Do(effect.id, "mended"))
     assert await store.requeue(letter.id) == 1
     await drained(store, engine)
     assert await labels(engine) == ["x", "mended"]
+    assert bench.asked[-1].attempt == 1, "with all of its attempts"
+    assert await store.dead_letters(kind="EFFECT") == []
 
 
 @pytest.mark.proves("F-06")

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Never
@@ -19,10 +20,12 @@ from stepwell import (
     QueueDraining,
     SerializationError,
     Store,
+    VersionConflict,
     connect,
     upcast,
 )
 from stepwell.base.clock import TestClock
+from stepwell.deciders.proposal import Envelope
 from tests.deciders.workbench import (
     BEGINNING,
     Ask,
@@ -58,8 +61,22 @@ async def test_an_input_makes_its_instance_and_all_it_leads_to_is_there_at_once(
     assert (effect["status"], bool(effect["ready"]), effect["max_attempts"]) == ("PENDING", True, 5)
     assert (timer["status"], bool(timer["ready"]), timer["max_attempts"]) == ("PENDING", False, 5)
     assert timer["run_at"] - timer["created_at"] == 60_000_000
+    assert (timer["key"] or "").endswith(":pay")
+    assert (Envelope.read(timer["input"]).id, b"tick" in bytes(Envelope.read(timer["input"]).data)) == ("a", True)
     [event] = await engine.events("bench", "a")
     assert (event.version, event.type, event.event.label) == (1, "Noted", "one")
+    await engine.execute(Do("a", "two", after=5))
+    assert (await tasks(store, "TIMER"))[-1]["key"] is None
+
+
+@pytest.mark.proves("M-06")
+@pytest.mark.backends("sqlite", "postgres", reason="the others serve one connection, which would see what it has begun")
+async def test_whoever_reads_elsewhere_when_the_call_returns_sees_its_events(store_url: str) -> None:
+    async with connect(store_url) as here, connect(store_url) as there:
+        engine, reader = Engine(here).register(Bench()), Engine(there).register(Bench())
+        for number in range(20):
+            receipt = await engine.execute(Do("a", str(number)))
+            assert (await labels(reader), receipt.last) == ([*map(str, range(number + 1))], number + 1)
 
 
 @pytest.mark.proves("M-03")
@@ -227,7 +244,7 @@ async def test_an_input_that_ends_an_instance_ends_it_for_those_behind_it(engine
 
 
 @pytest.mark.proves("M-15")
-async def test_an_input_as_json_is_the_same_as_the_input(engine: Engine) -> None:
+async def test_an_input_as_json_is_the_same_as_the_input(engine: Engine, store: Store) -> None:
     receipt = await engine.execute_dynamic("bench", {"Do": {"id": "a", "label": "one"}}, key="k")
     assert receipt.first == 1
     assert (await engine.execute(Do("a", "one"), key="k")).outcome == "duplicate"
@@ -236,6 +253,13 @@ async def test_an_input_as_json_is_the_same_as_the_input(engine: Engine) -> None
     with pytest.raises(SerializationError):
         await engine.execute_dynamic("bench", {"Do": {"label": "one"}})
     assert await labels(engine) == ["one"]
+    with pytest.raises(VersionConflict):
+        await engine.execute_dynamic("bench", {"Do": {"id": "a", "label": "no"}}, expected_version=7)
+    with suppress(ZeroDivisionError):
+        async with store.transaction() as tx:
+            assert (await engine.execute_dynamic("bench", {"Do": {"id": "a", "label": "no"}}, tx=tx)).first == 2
+            raise ZeroDivisionError
+    assert await labels(engine) == ["one"], "it was decided in the transaction that was undone"
 
 
 @pytest.mark.proves("M-17", "M-18")
@@ -378,6 +402,50 @@ async def test_a_decider_without_effects_reads_a_stream_that_an_older_one_wrote(
     await asked(store, "update {event} set data = '{\"times\":5}'")
     assert await Engine(store).register(Pokes()).state(Pokes, "a") == 5
     assert [served.queue for served in engine.served()] == ["poke:effects", "poke:inputs"]
+
+
+@dataclass(frozen=True)
+class Stroked:
+    """An event that the older code does not know."""
+
+    softly: bool
+
+
+@pytest.mark.proves("M-26")
+async def test_a_new_kind_of_event_leaves_old_streams_and_snapshots_loadable(store: Store) -> None:
+    class Old(Decider[int, Poke, Poked, Never]):
+        type, route = "cat", "id"
+
+        def initial(self) -> int:
+            return 0
+
+        def evolve(self, state: int, event: Poked) -> int:
+            return state + event.times
+
+        def decide(self, state: int, input: Poke, now: datetime) -> Decision[Poked, Never, Poke]:
+            return Decision.event(Poked(1))
+
+    class New(Decider[int, Poke, Poked | Stroked, Never]):
+        type, route = "cat", "id"
+
+        def initial(self) -> int:
+            return 0
+
+        def evolve(self, state: int, event: Poked | Stroked) -> int:
+            return state + (event.times if isinstance(event, Poked) else 100)
+
+        def decide(self, state: int, input: Poke, now: datetime) -> Decision[Poked | Stroked, Never, Poke]:
+            return Decision.event(Stroked(softly=True))
+
+    for every in (100, 2):  # without a snapshot, and with one
+        old = Engine(store).register(Old(), snapshot_every=every)
+        for _ in range(3):
+            await old.execute(Poke(f"cat {every}"))
+        new = Engine(store).register(New(), snapshot_every=every)
+        assert await new.state(New, f"cat {every}") == 3
+        assert (await new.execute(Poke(f"cat {every}"))).first == 4
+        assert await new.state(New, f"cat {every}") == 103
+        assert [one.type for one in await new.events("cat", f"cat {every}")] == ["Poked"] * 3 + ["Stroked"]
 
 
 @pytest.mark.proves("M-27", "M-14", "V-07")

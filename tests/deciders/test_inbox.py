@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepwell import Engine, QueueStats, Store
+from stepwell import Engine, QueueStats, RunStatus, Store
 from stepwell.base.clock import TestClock
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, drained, labels
@@ -45,3 +45,19 @@ async def test_a_test_has_what_was_submitted_decided_when_it_says_so(store_url: 
         assert (await inbox(w.store)).ready == 0
         await w.advance("1h")
         assert await labels(engine, "b") == ["later", "mail answered"]
+
+
+@pytest.mark.proves("IN-08")
+async def test_a_test_waits_for_one_input_and_not_for_those_of_others(store_url: str) -> None:
+    async with world(Bench(), url=store_url) as w:
+        engine = Engine(w.store).register(Bench())
+        await engine.submit(Do("b", "later"), delay="1h")
+        task = await engine.submit(Do("a", "one"), key="k")
+
+        async def decided() -> bool:
+            return await labels(engine) == ["one"]
+
+        assert await w.wait_until(decided)
+        done = await w.store.get(task)
+        assert done is not None
+        assert (done.status, await labels(engine, "b")) == (RunStatus.SUCCESS, [])

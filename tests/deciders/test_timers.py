@@ -87,9 +87,23 @@ async def test_the_time_of_a_timer_counts_from_the_now_that_was_decided_on(
     assert timer["run_at"] - moment_of(event.event.at, "at") == 60_000_000
 
 
+@pytest.mark.proves("TM-03")
+async def test_a_timer_is_decided_on_what_has_happened_since_it_was_set(
+    engine: Engine, store: Store, clock: TestClock
+) -> None:
+    await engine.execute(Do("a", "set", after=60))
+    for label in ("one", "two"):
+        await Engine(store).register(Bench()).execute(Do("a", label))
+    clock.advance(60)
+    await drained(store, engine)
+    assert await labels(engine) == ["set", "one", "two", "tick"]
+    assert (await engine.events("bench", "a"))[-1].event.before == 3
+
+
 @pytest.mark.proves("TM-05")
+@pytest.mark.parametrize("key", ["k", None])
 async def test_a_timer_that_cannot_be_delivered_is_tried_again_and_then_a_dead_letter(
-    store: Store, clock: TestClock
+    store: Store, clock: TestClock, key: str | None
 ) -> None:
     class Refusing(Bench):
         def decide(self, state, input, now):  # type: ignore[no-untyped-def]
@@ -98,7 +112,7 @@ async def test_a_timer_that_cannot_be_delivered_is_tried_again_and_then_a_dead_l
             return super().decide(state, input, now)
 
     engine = Engine(store).register(Refusing())
-    await engine.execute(Do("a", after=1, timer="k"))
+    await engine.execute(Do("a", after=1, timer=key))
     attempts = []
     for _ in range(6):
         clock.advance("10m")
@@ -107,7 +121,7 @@ async def test_a_timer_that_cannot_be_delivered_is_tried_again_and_then_a_dead_l
     assert attempts == [1, 2, 3, 4, 5, 5]
     [letter] = await store.dead_letters(kind="TIMER")
     assert letter.last_error == "RuntimeError: no"
-    await engine.execute(Do("a", "again", after=1, timer="k"))
+    await engine.execute(Do("a", "again", after=1, timer=key))
     assert len(await tasks(store, "TIMER")) == 2, "the key is free again"
 
 
@@ -244,13 +258,15 @@ async def test_a_timer_that_cancels_its_own_key_while_it_is_delivered_cancels_no
 
 
 @pytest.mark.proves("TM-14")
+@pytest.mark.parametrize("at_once", [10, 1], ids=["together", "one by one"])
 async def test_timers_that_were_due_while_nobody_worked_are_delivered_once_in_their_order(
-    engine: Engine, store: Store, clock: TestClock
+    store: Store, clock: TestClock, at_once: int
 ) -> None:
     for number in (3, 1, 2):
-        await engine.execute(Do("a", "set", after=number, then=f"due {number}"))
+        await Engine(store).register(Bench()).execute(Do("a", "set", after=number, then=f"due {number}"))
     clock.advance("1d")
-    assert await drained(store, engine) == 3
+    engine = Engine(store).register(Bench())  # of a process that knows nothing
+    assert await drained(store, engine, concurrency=at_once) == 3
     assert await labels(engine) == ["set"] * 3 + ["due 1", "due 2", "due 3"]
 
 

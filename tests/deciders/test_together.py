@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from stepwell import Engine, InvalidOption, RunStatus, Store, Worker, connect, step, sync, workflow
+from stepwell import Engine, InvalidOption, RunStatus, SerializationError, Store, Worker, connect, step, sync, workflow
 from stepwell.base.clock import TestClock
 from stepwell.testing.crash_driver import Doomed
 from tests.deciders.workbench import Bench, Do, asked, count, double, drained, labels, post, posted, tasks
@@ -102,7 +102,7 @@ async def test_inputs_of_one_transaction_see_each_other_and_nobody_else_does(sto
     assert await labels(engine) == ["zero", "one"]
 
 
-@pytest.mark.proves("M-04", "M-05")
+@pytest.mark.proves("M-04", "M-05", "M-12", "F-01", "TM-01", "TM-08", "TM-13", "M-29")
 @pytest.mark.parametrize("fails", [True, False], ids=["rolled back", "committed"])
 async def test_the_end_of_an_instance_and_what_becomes_of_its_timers_go_with_its_events(
     store: Store, fails: bool
@@ -126,6 +126,22 @@ async def test_the_end_of_an_instance_and_what_becomes_of_its_timers_go_with_its
     else:
         assert ([status for status, _ in timers], ended, effects) == (["CANCELLED"] * 2 + ["PENDING"], ["a"], 1)
         assert (await labels(engine), await labels(engine, "b")) == (["zero", "end"], ["zero", "other", "more"])
+
+
+@pytest.mark.proves("M-29")
+async def test_of_the_decisions_of_a_transaction_each_is_whole_and_one_that_fails_takes_no_other_with_it(
+    store: Store,
+) -> None:
+    engine = Engine(store).register(Bench())
+    async with store.transaction() as tx:
+        await engine.execute(Do("a", "one", ask="mail", after=60, timer="k"), tx=tx)
+        with pytest.raises(ValueError, match="no"):
+            await engine.execute(Do("b", "two", ask="mail", after=60, fail="no"), tx=tx)
+        with pytest.raises(SerializationError):
+            await engine.execute(Do("c", "three", ask="x" * 2_000_000, after=60), tx=tx)
+        await engine.execute(Do("d", "four", ask="mail", after=60, timer="k"), tx=tx)
+    assert [one.id for one in await engine.instances()] == ["a", "d"]
+    assert [len(await tasks(store, kind)) for kind in ("EFFECT", "TIMER")] == [2, 2]
 
 
 @pytest.mark.proves("M-04")

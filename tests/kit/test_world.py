@@ -170,10 +170,18 @@ async def test_a_test_waits_for_facts_and_for_what_was_not_written_yet(store_url
             return "mail" in {one.name for one in await w.store.queues()}
 
         assert await w.wait_until(queues)
-        message = asyncio.ensure_future(w.store.enqueue("mail", 2))
-        while not message.done():
-            await w.flush()
-        assert await w.store.get(message.result()) is not None
+
+
+@pytest.mark.proves("TU-04")
+async def test_what_was_begun_before_a_flush_is_written_when_it_returns(store_url: str) -> None:
+    async with world(url=store_url) as w:
+        await w.store.create_queue("mail")
+        await w.store.enqueue("mail", "the number of its queue is known now")
+        adding = [asyncio.ensure_future(w.store.enqueue("mail", number)) for number in range(5)]
+        await w.flush()
+        [mail] = [one for one in await w.store.queue_stats() if one.queue == "mail"]
+        assert mail.ready == 6
+        assert len(await asyncio.gather(*adding)) == 5
 
 
 @pytest.mark.proves("TU-03")

@@ -4,6 +4,7 @@ from tests.mutants.apart import APART_MUTANTS
 from tests.mutants.audit import AUDIT_MUTANTS
 from tests.mutants.broadcasts import BROADCAST_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
+from tests.mutants.clauses import CLAUSE_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.codecs import CODEC_MUTANTS
@@ -674,6 +675,7 @@ MUTANTS = (
     *CONDITION_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
+    *CLAUSE_MUTANTS,
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
     *EXPECTED_VERSION_MUTANTS,

@@ -206,7 +206,7 @@ ENCRYPTION_MUTANTS = (
         "values/cipher.py",
         "tenant_key.decrypt(data[:NONCE], data[NONCE:], _OF_SUBJECT + subject.encode())",
         "tenant_key.decrypt(data[:NONCE], data[NONCE:], _OF_SUBJECT + b'customer/ada')",
-        FORGOTTEN + "test_an_envelope_of_one_subject_does_not_open_in_a_row_of_another",
+        FORGOTTEN + "test_the_key_of_a_subject_is_of_no_other_subject_and_no_other_tenant",
     ),
     Mutant(
         "keys are kept for ever",
@@ -223,5 +223,29 @@ ENCRYPTION_MUTANTS = (
         "return self._seal(opened, name, fork_id, self._key(run_id, scope))",
         "return self._seal(opened, name, fork_id, None)",
         FORGOTTEN + "test_a_fork_belongs_to_the_subject_of_its_run",
+    ),
+    Mutant(
+        "the key of a new subject is read at every call",
+        "security-15",
+        "store/subject_keys.py",
+        "self._shares &= self._commits",
+        "self._shares = False",
+        FORGOTTEN + "test_without_a_subject_nothing_is_asked_for_one_and_with_one_its_key_is_read_once",
+    ),
+    Mutant(
+        "it is asked whose a task is that is just being added",
+        "security-15",
+        "store/sealed_calls.py",
+        "            self._know_added(call, scope)\n",
+        "            pass\n",
+        FORGOTTEN + "test_without_a_subject_nothing_is_asked_for_one_and_with_one_its_key_is_read_once",
+    ),
+    Mutant(
+        "who forgets is not told so when the reply is lost",
+        "security-15",
+        "store/subjects.py",
+        "if again else []",
+        "if False else []",
+        FORGOTTEN + "test_who_forgets_is_told_so_when_the_reply_of_the_commit_is_lost",
     ),
 )

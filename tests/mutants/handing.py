@@ -48,7 +48,7 @@ HANDING_MUTANTS = (
     Mutant(
         "every task that was handed over is remembered",
         "promise-18",
-        "store/flush.py",
+        "store/pending.py",
         "@lru_cache(maxsize=64)",
         "@lru_cache(maxsize=None)",
         HANDING + "test_what_was_handed_over_leaves_nothing_behind",

@@ -111,6 +111,21 @@ async def test_a_subject_goes_on_without_a_dead_letter_where_the_outbox_says_so(
     assert sorted(sink.data) == [0, 1, 2, 3]
 
 
+@pytest.mark.proves("O-02")
+async def test_events_are_published_in_the_order_of_their_ids_up_to_a_batch_at_a_time(store: Store) -> None:
+    sink = Batches()
+    crm = outbox(sink, batch=20, concurrency=1)
+    await drained(store, crm)
+    async with store.transaction() as tx:
+        for number in range(45):
+            await store.emit("t", number, tx=tx)
+    await drained(store, crm)
+    assert sink.data == list(range(45))
+    assert sink.sizes == [20, 20, 5]
+    await drained(store, crm)
+    assert sink.sizes == [20, 20, 5], "what was published is not published again"
+
+
 @pytest.mark.proves("O-02", "O-12")
 async def test_each_event_of_a_batch_has_its_own_answer(store: Store, clock: TestClock) -> None:
     sink = Batches()

@@ -85,6 +85,22 @@ async def test_events_are_handled_in_batches_with_one_position_each(store: Store
     assert inspect.signature(projection).parameters["batch"].default == 100
 
 
+@pytest.mark.proves("PJ-06")
+async def test_a_projection_with_nothing_to_do_looks_again_after_the_same_pause(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    rest = runner.Runner._rest
+
+    async def noted(self: runner.Runner, pause: float) -> None:
+        pauses.append(pause)
+        await rest(self, pause)
+
+    monkeypatch.setattr(runner.Runner, "_rest", noted)
+    async with Worker(store, [engine_of(store, Balances())]):
+        await until(lambda: pauses[-3:] == [0.2] * 3)
+
+
 async def balances_of(store: Store) -> list[int]:
     return list((await balances(store)).values())
 

@@ -66,6 +66,15 @@ def test_each_scenario_names_a_test_or_an_example_that_shows_it() -> None:
             "howto/idempotency.md", ("`ctx.key` in an effect", "upsert", "repeated"), marks=pytest.mark.proves("F-16")
         ),
         pytest.param(
+            "deciders.md",
+            (
+                "Pass `ctx.key` to outside services. It is the same in every attempt",
+                "an upsert rather than an insert",
+                "A failure of the business, such as a declined card, is an answer (an input)",
+            ),
+            marks=pytest.mark.proves("F-16"),
+        ),
+        pytest.param(
             "deciders.md", ("let the state remember what it has seen", "`Ignored`"), marks=pytest.mark.proves("II-06")
         ),
     ],

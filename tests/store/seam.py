@@ -66,10 +66,10 @@ class Watched:
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         self.flushes.append(list(calls))
         if self.before is not None:
-            await self.before(calls)
+            await asyncio.ensure_future(self.before(calls))  # a hook may need a task; a flush is in none
         answer = await self._driver.run(slot, calls)
         if self.after is not None:
-            await self.after(calls)
+            await asyncio.ensure_future(self.after(calls))
         return answer
 
     async def read(self, call: Call) -> list[Row]:

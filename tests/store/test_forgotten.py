@@ -21,6 +21,7 @@ from stepwell import (
     PermanentError,
     StepFailed,
     Store,
+    StoreUnavailable,
     SubjectForgotten,
     Tx,
     Worker,
@@ -36,6 +37,7 @@ from stepwell.operate.run_view import view_of
 from stepwell.store import subject_keys
 from stepwell.store.run_log import last_lines
 from stepwell.store.subject_keys import KNOWN_FOR, SubjectKeys
+from stepwell.values.cipher import Key, new_subject_key, unwrapped_subject
 from tests.deciders.workbench import Bench, Do, Noted
 from tests.store.seam import ask, do
 from tests.store.test_encryption import everything, under
@@ -168,13 +170,18 @@ async def test_a_forgotten_subject_is_read_nowhere_and_nothing_else_is_lost(lock
 @pytest.mark.proves("security-15")
 async def test_open_work_of_a_forgotten_subject_fails_and_its_key_is_no_conflict(locked: Store) -> None:
     run = await begun(locked, child, "waits", headers=ADA)
+    begun_before = await begun(locked, order, "has recorded steps", headers=ADA)
+    await drained(locked, order, send)
     await locked.create_queue("mail")
     with headers(ADA):
         message = await locked.enqueue("mail", {"text": "waits"}, key="k")
     other = await locked.enqueue("mail", "bob's")
     await locked.forget_subject("customer/ada")
-    await drained(locked, child, send)
-    assert (await locked.get_run(run)).last_error == "SubjectForgotten"
+    await locked.signal(begun_before, "approved", "text")
+    await drained(locked, child, order, mourn, send)
+    for one in (run, begun_before):
+        found = await locked.get_run(one)
+        assert (str(found.status), found.last_error) == ("ERROR", "SubjectForgotten")
     [letter] = await locked.dead_letters(queue="mail")
     assert (letter.id, letter.last_error) == (int(message), "SubjectForgotten")
     done = await locked.get(other)
@@ -253,6 +260,8 @@ async def test_an_instance_that_was_forgotten_has_ended_and_others_go_on(locked:
     found = await told(locked)
     assert (found.count("marker-ada"), found.count("marker-bob")) == (0, before)
     await Worker(locked, [engine]).drain()
+    failed = await ask(locked, "select kind, last_error from {task} where status = 'ERROR'")
+    assert [tuple(row) for row in failed] == [("INPUT", "SubjectForgotten")]
     with pytest.raises(SubjectForgotten):
         await engine.state(Kept, "ada")
     with pytest.raises(SubjectForgotten):
@@ -317,6 +326,15 @@ async def test_an_envelope_of_one_subject_does_not_open_in_a_row_of_another(lock
     assert "$sw" in left["input"], "a key that was copied to another subject opens nothing"
 
 
+@pytest.mark.proves("security-13", "security-15")
+def test_the_key_of_a_subject_is_of_no_other_subject_and_no_other_tenant() -> None:
+    ours, theirs = Key(bytes(32)), Key(bytes([1]) * 32)
+    wrapped = new_subject_key(ours, "customer/ada")
+    assert unwrapped_subject(ours, "customer/ada", wrapped) is not None
+    assert unwrapped_subject(ours, "customer/bob", wrapped) is None
+    assert unwrapped_subject(theirs, "customer/ada", wrapped) is None
+
+
 @pytest.mark.proves("security-15")
 async def test_a_fork_belongs_to_the_subject_of_its_run(locked: Store) -> None:
     run = await lived(locked, "marker-ada", ADA)
@@ -354,3 +372,81 @@ async def test_feeds_and_projections_leave_out_what_was_forgotten(locked: Store)
     await engine.execute(Do("bob", "more"))
     await Worker(locked, [engine]).drain()
     assert seen == ["bob", "bob"]
+
+
+def calls_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that reach the database apart from scripts, from now on."""
+    sealed: Any = store.database.driver
+    seen: list[str] = []
+    for name in ("read", "write"):
+        whole = getattr(sealed._inner, name)
+
+        async def noted(call: Any, whole: Any = whole) -> Any:
+            seen.append(call.statement)
+            return await whole(call)
+
+        monkeypatch.setattr(sealed._inner, name, noted)
+    return seen
+
+
+@pytest.mark.proves("security-15")
+async def test_without_a_subject_nothing_is_asked_for_one_and_with_one_its_key_is_read_once(
+    locked: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await locked.create_queue("mail")
+    seen = calls_of(locked, monkeypatch)
+    for text in ("a", "b"):
+        await locked.enqueue("mail", text)
+        await begun(locked, child, text)
+    await drained(locked, send, child)
+    assert {one for one in seen if "subject" in one or "seals_of" in one} == set()
+    with headers(ADA):
+        for text in ("a", "b"):
+            await locked.enqueue("mail", text)
+            await begun(locked, child, text)
+    await drained(locked, send, child)
+    asked = [one for one in seen if "subject" in one or "seals_of" in one]
+    assert (set(asked), asked.count("subject_keys")) == ({"subject_keys", "add_subject_keys"}, 2)
+
+
+@pytest.mark.proves("security-14", "security-15")
+async def test_subjects_are_read_with_the_new_key_and_forgotten_after_a_rotation(
+    store_url: str, backend: str, clock: TestClock
+) -> None:
+    if backend == "memory":
+        pytest.skip("its database goes with the store")
+    keys = {name: os.urandom(32) for name in ("old", "new")}
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring({"old": keys["old"]}, "old"))) as store:
+        await store.create_queue("mail")
+        with headers(ADA):
+            message = await store.enqueue("mail", "marker")
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring(keys, "new"))) as store:
+        assert await store.rotate_keys() == 1
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring({"new": keys["new"]}, "new"))) as store:
+        found = await store.get(message)
+        assert found is not None
+        assert found.input == "marker"
+        assert await store.forget_subject("customer/ada")
+        assert "marker" not in await told(store)
+
+
+@pytest.mark.proves("security-15")
+async def test_who_forgets_is_told_so_when_the_reply_of_the_commit_is_lost(
+    locked: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await locked.create_queue("mail")
+    with headers(ADA):
+        await locked.enqueue("mail", "marker")
+    inner: Any = locked.database.driver._inner  # type: ignore[attr-defined]
+    whole, lost = inner.transact, [True]
+
+    async def losing(*given: Any, **options: Any) -> Any:
+        done = await whole(*given, **options)
+        if lost.pop() if lost else False:
+            raise StoreUnavailable("its reply was lost")
+        return done
+
+    monkeypatch.setattr(inner, "transact", losing)
+    assert await locked.forget_subject("customer/ada")
+    assert not await locked.forget_subject("customer/ada")
+    assert [note.note.what for note in await locked.audit()].count("subject forgotten") == 1

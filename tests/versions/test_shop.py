@@ -109,43 +109,45 @@ async def test_a_store_of_version_1_is_carried_through_versions_2_and_3(left: st
         assert spent["number"] == 0
 
 
-async def everything_new(store: Store) -> None:
+async def everything_new(store: Store, id: str) -> None:
     """One of each that version 3 leaves in flight."""
     engine = engine_of(store, shop_3)
     await store.enqueue(shop_3.letters, shop_3.Letter(to="new", cents=1, currency="EUR"))
     await shop_3.sale.trigger(shop_3.Order("new", 1, "EUR")).options(require_worker="ignore").execute(store)
-    await engine.execute(shop_3.Open("n", 100, "EUR"))
-    await engine.execute(shop_3.Buy("n", 1, "EUR"))
-    await engine.submit(shop_3.Buy("n", 2, "EUR"))
+    await engine.execute(shop_3.Open(id, 100, "EUR"))
+    await engine.execute(shop_3.Buy(id, 1, "EUR"))
+    await engine.submit(shop_3.Buy(id, 2, "EUR"))
 
 
 @pytest.mark.proves("U-04", "U-07", "DP-07")
 async def test_an_old_worker_beside_a_new_one_spends_no_attempt(
     left: str, later: TestClock, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    claims, needed = 0, scale.of(60, 1000)
+    claims, needed, ids = 0, scale.of(60, 1000), [f"n {number}" for number in range(scale.of(1, 10))]
     async with connect(left, clock=later) as store:
         await worked(store, shop_1, engine_of(store, shop_1))
-        await everything_new(store)
+        for id_ in ids:
+            await everything_new(store, id_)
         later.advance("1d")  # the timers of version 1 sleep on
         while claims < needed:
             claims += await worked(store, shop_1, engine_of(store, shop_1))
-            await all_wait(store)
+            await all_wait(store, len(ids))
             later.advance("1m")
         shop_1.sent.clear()
         shop_3.sent.clear()
         await worked(store, shop_3, engine_of(store, shop_3))
-        assert (shop_1.sent, shop_3.sent) == ([], ["new 1 EUR"])
-        assert (await engine_of(store, shop_3).state(shop_3.Account, "n")).cents == 97
+        assert (shop_1.sent, shop_3.sent) == ([], ["new 1 EUR"] * len(ids))
+        for id_ in ids:
+            assert (await engine_of(store, shop_3).state(shop_3.Account, id_)).cents == 97
         assert await store.dead_letters() == []
     measured("versions", claims=claims)
 
 
-async def all_wait(store: Store) -> None:
+async def all_wait(store: Store, count: int) -> None:
     rows = await asked(
         store, "select kind, status, attempt, last_error from {task} where last_error like 'NotThisCode%'"
     )
-    assert sorted(row["kind"] for row in rows) == ["EFFECT", "INPUT", "MESSAGE", "RUN"]
+    assert sorted(row["kind"] for row in rows) == sorted(["EFFECT", "INPUT", "MESSAGE", "RUN"] * count)
     for row in rows:
         assert (row["status"], row["attempt"]) == ("PENDING", 0)
         assert "version 3, and this code has version 1" in row["last_error"], row["last_error"]

@@ -20,6 +20,7 @@ from stepwell.work.demand import Places
 from stepwell.work.execution import Execution
 from stepwell.work.outcome import Outcome, settlement_of
 from tests.ground.waiting import until, wait_for
+from tests.store.seam import watched
 from tests.unit.test_claiming import claimed
 
 
@@ -194,17 +195,25 @@ async def test_what_has_ended_before_there_is_a_task_for_it_is_settled_and_count
         assert told == []
 
 
-async def test_a_flush_cancelled_before_its_first_step_holds_up_nobody() -> None:
-    async with connect("memory:") as store:
+async def test_a_flush_whose_statement_is_cancelled_holds_up_nobody() -> None:
+    async with connect("memory:") as opened:
+        store, driver = watched(opened)
         await store.create_queue("mail")
-        first = asyncio.create_task(store.enqueue("mail", 1))
+        gathered: list[asyncio.Task[object]] = []
         lane = store.database.flusher._lanes[0]
-        while lane.task is None:  # noqa: ASYNC110 - until it is made, and not one step longer
-            await asyncio.sleep(0)
-        lane.task.cancel()
+
+        async def cancelled(_: Sequence[Call]) -> None:
+            driver.before = None
+            gathered.append(asyncio.create_task(store.enqueue("mail", 2)))
+            await until(lambda: lane.pending)  # it waits behind the flush
+            raise asyncio.CancelledError
+
+        driver.before = cancelled
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(first, 3)
-        assert await asyncio.wait_for(store.enqueue("mail", 2), 3)
+            await asyncio.wait_for(asyncio.create_task(store.enqueue("mail", 1)), 3)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(gathered[0], 3)
+        assert await asyncio.wait_for(store.enqueue("mail", 3), 3)
         assert await store.counts("mail") == {"PENDING": 1}
 
 

@@ -92,7 +92,7 @@ async def test_a_beat_that_is_too_slow_is_refused(store_url: str) -> None:
         await connect(store_url, beat="11s")
 
 
-@pytest.mark.proves("L-06", "CF-03", "L-03", "W-08")
+@pytest.mark.proves("L-06", "CF-03", "L-03", "W-08", "TU-05")
 async def test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_type(
     store: Store, clock: TestClock
 ) -> None:

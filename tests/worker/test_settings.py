@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stepwell import Config, Engine, InvalidOption, Retry, Store, Worker, connect, handler
+from stepwell import Config, Engine, InvalidOption, Retry, Store, Worker, connect, handler, workflow
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, labels
 from tests.ground.waiting import until
@@ -33,6 +33,32 @@ async def test_the_retry_policy_is_the_stores_the_handlers_or_the_messages(store
         await Worker(store, [plain, own]).drain()
         for task_id, (attempts, seconds) in asked.items():
             task = await store.get(task_id)
+            assert task is not None
+            assert task.run_at is not None
+            assert task.max_attempts == attempts
+            assert task.run_at.timestamp() - before / 1e6 == pytest.approx(seconds)
+
+
+@pytest.mark.proves("CF-07")
+async def test_the_retry_policy_of_a_workflow_is_its_own_or_the_stores(store_url: str) -> None:
+    @workflow
+    async def plain_run() -> None:
+        raise ValueError
+
+    @workflow(retry=Retry(4, base=3, jitter=0))
+    async def own_run() -> None:
+        raise ValueError
+
+    async with connect(store_url, clock=TestClock(), retry=Retry(2, base=7, jitter=0)) as store:
+        before = store.database.clock.now()
+        assert before is not None
+        asked = {
+            await plain_run.trigger().execute(store): (2, 7),
+            await own_run.trigger().execute(store): (4, 3),
+        }
+        await Worker(store, [plain_run, own_run]).drain()
+        for run_id, (attempts, seconds) in asked.items():
+            task = await store.get(run_id)
             assert task is not None
             assert task.run_at is not None
             assert task.max_attempts == attempts

@@ -4,13 +4,13 @@ One file for each; what is said here must be known without importing any of them
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Deciders(Protocol):
     """A contestant's deciders as the workloads use them: an input adds one, as an event, to an instance's sum."""
 
-    api: Mapping[str, str]  # for `decide`, `decide_in_turn`: the call that is measured, its settings
+    api: Mapping[str, str]  # for `decide`, `decide_in_turn`, `replay`: the call that is measured, its settings
     events: str  # SQL: how many events are recorded
 
     async def install(self) -> None:
@@ -25,6 +25,15 @@ class Deciders(Protocol):
     async def decide_in_turn(self, count: int) -> None:
         """The same from one caller, who sends the next when the one before is committed."""
 
+    async def record(self, instances: int, each: int) -> None:
+        """Have so many instances with so many events each, all of version 1 of their class, and no snapshot."""
+
+    async def replay(self) -> list[int]:
+        """The sum of each instance, read from all of its events by code that has version 1 of their class."""
+
+    async def replay_old(self) -> list[int]:
+        """The same by code that has version 3, and two upcasters that lead there: each adds a field."""
+
     async def sums(self) -> list[int]:
         """The sum of each instance, read from its events by somebody who knows nothing of it."""
 
@@ -33,3 +42,13 @@ class Deciders(Protocol):
 
     async def close(self) -> None:
         """Let go of everything."""
+
+
+def with_unit(old: dict[str, Any]) -> dict[str, Any]:
+    """From version 1 of an event to version 2, by hand."""
+    return {**old, "unit": "one"}
+
+
+def with_by(old: dict[str, Any]) -> dict[str, Any]:
+    """From version 2 to version 3."""
+    return {**old, "by": "nobody"}

@@ -41,6 +41,8 @@ class EventSourcing:
     api = {  # noqa: RUF012 - nobody changes it
         "decide": f"{THREADS} threads, each with its own aggregates: repository.get from the cache, command, save",
         "decide_in_turn": "repository.get from the cache, command, save, one thread",
+        "replay": "repository.get of an application without a cache, one aggregate after the other",
+        "replay_old": "the same, class_version 3 with upcast_v1_v2 and upcast_v2_v3",
         "follow": "ProjectionRunner with a view of one statement an event",
     }
 
@@ -97,6 +99,27 @@ class EventSourcing:
         aggregate = self._application.repository.get(id_)
         aggregate.add(1)
         self._application.save(aggregate)
+
+    async def record(self, instances: int, each: int) -> None:
+        """All events of an aggregate in one commit."""
+        await self.begin(instances)
+        for id_ in self._ids:
+            aggregate = self._application.repository.get(id_)
+            for _ in range(each - 1):
+                aggregate.add(1)
+            self._application.save(aggregate)
+
+    async def replay(self) -> list[int]:
+        """One after the other."""
+        return await self.sums()
+
+    async def replay_old(self) -> list[int]:
+        """The same, after the classes of the events have become newer than what is stored."""
+        for cls in (Sum.Begun, Sum.Added):
+            cls.class_version = 3
+            cls.upcast_v1_v2 = staticmethod(lambda state: state.update(unit="one"))
+            cls.upcast_v2_v3 = staticmethod(lambda state: state.update(by="nobody"))
+        return await self.sums()
 
     async def follow(self, count: int) -> None:
         """Until the view has recorded the last event."""

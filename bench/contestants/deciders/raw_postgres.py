@@ -1,8 +1,11 @@
 """Raw SQL on Postgres: the rows of an event-sourced instance's life with nothing around them, through asyncpg."""
 
+import json
 from typing import Any, Final
 
 import asyncpg
+
+from bench.contestants.deciders import with_by, with_unit
 
 BATCH: Final = 500
 TABLES: Final = """
@@ -51,6 +54,7 @@ modelled as (
 )
 update raw_place set position = (select max(position) from next) where exists (select from next)
 """
+HISTORY: Final = "select data from raw_event where instance_id = $1 order by version"
 SUMS: Final = (
     "select sum((data ->> 'number')::int)::int as total from raw_event group by instance_id order by instance_id"
 )
@@ -68,6 +72,8 @@ class RawPostgres:
         "decide": f"{BATCH} inputs a commit: an awaited no-op each, then one update and insert",
         "decide_in_turn": "an awaited no-op, one update and insert, a commit each",
         "decide_inline": f"{BATCH} inputs a commit: an awaited no-op each, then one update and two inserts",
+        "replay": "one select an instance, json.loads of each event",
+        "replay_old": "the same, and two functions that add a field to each",
         "follow": f"{BATCH} events a commit: their sums by instance, inserted or added",
     }
     events = "select count(*) from raw_event"
@@ -105,6 +111,28 @@ class RawPostgres:
         """So many events at a time."""
         for _ in range(0, count, BATCH):
             await self._connection.fetch(FOLLOW, BATCH)
+
+    async def record(self, instances: int, each: int) -> None:
+        """So many at a time."""
+        await self.begin(instances)
+        await self.decide(instances * (each - 1))
+
+    async def replay(self) -> list[int]:
+        """One instance after the other."""
+        return [
+            sum(json.loads(row["data"])["number"] for row in await self._connection.fetch(HISTORY, id_))
+            for id_ in range(len(self._versions))
+        ]
+
+    async def replay_old(self) -> list[int]:
+        """The same through two functions."""
+        return [
+            sum(
+                with_by(with_unit(json.loads(row["data"])))["number"]
+                for row in await self._connection.fetch(HISTORY, id_)
+            )
+            for id_ in range(len(self._versions))
+        ]
 
     async def modelled(self) -> list[int]:
         """By the database itself."""

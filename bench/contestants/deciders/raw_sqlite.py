@@ -1,9 +1,11 @@
 """Raw SQL on SQLite: the rows of an event-sourced instance's life with nothing around them."""
 
+import json
 import sqlite3
 from typing import Final
 
 from bench.asking import path_of
+from bench.contestants.deciders import with_by, with_unit
 from bench.durability import check_sqlite
 
 BATCH: Final = 500
@@ -28,6 +30,7 @@ on conflict (id) do update set total = total + excluded.total"""
 PLACE: Final = """
 update raw_place set position = (select coalesce(max(position), 0) from (
     select position from raw_event where position > (select position from raw_place) order by position limit ?))"""
+HISTORY: Final = "select data from raw_event where instance_id = ? order by version"
 SUMS: Final = "select sum(data ->> 'number') from raw_event group by instance_id order by instance_id"
 
 
@@ -46,6 +49,8 @@ class RawSqlite:
         "decide": f"{BATCH} inputs a commit: an awaited no-op, an update and an insert each",
         "decide_in_turn": "an awaited no-op, an update and an insert, a commit each",
         "decide_inline": f"{BATCH} inputs a commit: an awaited no-op, an update and two inserts each",
+        "replay": "one select an instance, json.loads of each event",
+        "replay_old": "the same, and two functions that add a field to each",
         "follow": f"{BATCH} events a commit: their sums by instance, inserted or added",
     }
     events = "select count(*) from raw_event"
@@ -90,6 +95,25 @@ class RawSqlite:
             self._connection.execute(FOLLOW, (BATCH,))
             self._connection.execute(PLACE, (BATCH,))
             self._connection.execute("commit")
+
+    async def record(self, instances: int, each: int) -> None:
+        """So many at a time."""
+        await self.begin(instances)
+        await self.decide(instances * (each - 1))
+
+    async def replay(self) -> list[int]:
+        """One instance after the other."""
+        return [
+            sum(json.loads(data)["number"] for (data,) in self._connection.execute(HISTORY, (id_,)))
+            for id_ in range(len(self._versions))
+        ]
+
+    async def replay_old(self) -> list[int]:
+        """The same through two functions."""
+        return [
+            sum(with_by(with_unit(json.loads(data)))["number"] for (data,) in self._connection.execute(HISTORY, (id_,)))
+            for id_ in range(len(self._versions))
+        ]
 
     async def modelled(self) -> list[int]:
         """By the database itself."""

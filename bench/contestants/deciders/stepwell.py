@@ -3,13 +3,14 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Never
+from typing import Annotated, Any, ClassVar, Final, Never
 
 from bench.contestants.stepwell import check_writer
-from stepwell import At, Decider, Decision, Engine, Key, Store, Tx, Worker, projection
+from stepwell import At, Decider, Decision, Engine, Key, Store, Tx, Worker, projection, upcast
 from stepwell import connect as open_store
 
 CALLERS: Final = 500
+NEVER: Final = 1_000_000  # events until a snapshot
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,46 @@ class Sums(Decider[Sum, Add, Added, Never]):
         return Decision.event(Added(1))
 
 
+@dataclass(frozen=True)
+class AddedBy:
+    """The event as it is two versions later."""
+
+    __stepwell_name__: ClassVar[str] = "Added"
+    __stepwell_version__: ClassVar[int] = 3
+    number: int
+    unit: str
+    by: str
+
+
+@upcast(AddedBy, 1)
+def _(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "unit": "one"}
+
+
+@upcast(AddedBy, 2)
+def _(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "by": "nobody"}
+
+
+class NewerSums(Decider[Sum, Add, AddedBy, Never]):
+    """The same decider two versions later."""
+
+    type = "sum"
+    route = "id"
+
+    def initial(self) -> Sum:
+        """Nothing."""
+        return Sum()
+
+    def evolve(self, state: Sum, event: AddedBy) -> Sum:
+        """One more."""
+        return Sum(state.total + event.number)
+
+    def decide(self, state: Sum, input: Add, now: datetime) -> Decision[AddedBy, Never, Add]:
+        """Always."""
+        return Decision.event(AddedBy(1, "one", "somebody"))
+
+
 async def connect(url: str) -> "StepwellDeciders":
     """Open the store with its defaults."""
     return StepwellDeciders(await open_store(url), url)
@@ -98,6 +139,8 @@ class StepwellDeciders:
         "decide_in_turn": "engine.execute, one caller",
         "decide_observed": f"{CALLERS} callers of engine.execute, the decider registered with observe=True",
         "decide_inline": f"{CALLERS} callers of engine.execute, a projection of rows registered with inline=True",
+        "replay": "engine.state of an engine that knows nothing, one instance after the other, without a snapshot",
+        "replay_old": "the same, the event's class at version 3, with two @upcast functions",
         "follow": "Worker(store, [engine]).drain() with a projection of rows",
         "follow_in_sql": "Worker(store, [engine]).drain() with a class that executes one statement an event",
         "rebuild": "store.rebuild_projection, store.swap_projection, Worker(store, [engine]).drain(); rows",
@@ -149,6 +192,24 @@ class StepwellDeciders:
         await self._store.inline_projection("sum_rows")
         await worker.drain()
         await self.decide(count)
+
+    async def record(self, instances: int, each: int) -> None:
+        """By decisions."""
+        self._engine = Engine(self._store).register(Sums(), snapshot_every=NEVER)
+        await self.begin(instances)
+        await self.decide(instances * (each - 1))
+
+    async def replay(self) -> list[int]:
+        """One after the other."""
+        return await self._replayed(Sums())
+
+    async def replay_old(self) -> list[int]:
+        """One after the other."""
+        return await self._replayed(NewerSums())
+
+    async def _replayed(self, decider: Sums | NewerSums) -> list[int]:
+        cold = Engine(self._store).register(decider)
+        return [(await cold.state(type(decider), id_)).total for id_ in self._ids]
 
     async def follow(self, count: int) -> None:
         """All that wait."""

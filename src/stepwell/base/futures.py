@@ -55,6 +55,41 @@ def begin_apart(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, context=contextvars.Context())
 
 
+class Driven(Generic[T]):
+    """Does work in a new context and no task: up to its first wait when it begins, the rest as its waits end.
+
+    For work that nothing cancels, and that asks for no task of its own, as `asyncio.timeout` does: what may need one it
+    starts with `begin_apart`, and awaits.
+    """
+
+    __slots__ = ("_context", "_done", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], done: Callable[[T | BaseException], object]) -> None:
+        self._work, self._done, self._context = work, done, contextvars.Context()
+
+    @classmethod
+    def begin(cls, work: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T | BaseException], object]) -> None:
+        """Do the work, and call `done` with what it returns or raises."""
+        driven = cls(work(), done)
+        driven._context.run(driven._step)
+
+    def _step(self, _: object = None) -> None:
+        try:
+            awaited = self._work.send(None)
+        except StopIteration as end:
+            self._done(end.value)
+        except BaseException as error:
+            self._done(error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        else:
+            if awaited is None:  # `asyncio.sleep(0)`
+                asyncio.get_running_loop().call_soon(self._step, context=self._context)
+            else:
+                awaited._asyncio_future_blocking = False  # noqa: SLF001 - the protocol of `await`, as a task says it
+                awaited.add_done_callback(self._step, context=self._context)
+
+
 async def ended(thread: threading.Thread, within: float) -> None:
     """Return when the thread has ended or was never started, or after this many seconds."""
     await passed(lambda: not thread.is_alive(), within)

@@ -238,7 +238,8 @@ class Driver(Protocol):
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls in one transaction and, if the database allows it, in one round trip.
 
-        All calls see one snapshot: none sees what another of them wrote, except through `fed_by`.
+        All calls see one snapshot: none sees what another of them wrote, except through `fed_by`. It is awaited in no
+        task: what needs one of its own, as `asyncio.timeout` does, it starts and awaits.
         """
 
     async def transact(

@@ -1,24 +1,26 @@
 """Group commit: all operations that are pending when a connection is free are written in one transaction.
 
-There is no timer. The operation of an idle caller is written at once, alone; under load all operations that were
-submitted during the last flush are written together. A flush that fails is taken apart, so that no operation fails
-because of another: a refused row fails alone (`bisection.py`), and a locked one waits apart (`lock_queue.py`).
+There is no timer and no task. The operation of an idle caller is written at once, with those of the same turn of the
+loop; under load all operations that were submitted during the last flush are written together. A flush that fails is
+taken apart, so that no operation fails because of another: a refused row fails alone (`bisection.py`), and a locked one
+waits apart (`lock_queue.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stepwell.base.backoff import waits
+from stepwell.base.deadlines import Deadlines
 from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
-from stepwell.base.futures import begin_apart, resolve
+from stepwell.base.futures import Driven, begin_apart, resolve
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
 from stepwell.store.bisection import SEEKING, Isolated, isolated, one_by_one
-from stepwell.store.driver import LOCKS, Call, Row, Value
+from stepwell.store.driver import LOCKS, Call, Row, Script, Value
 from stepwell.store.flush_calls import ADDED, PLACE_OF, UNSAID, Said, answers_of, calls_of
 from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.pending import (
@@ -33,6 +35,7 @@ from stepwell.store.pending import (
     Requested,
     Room,
     RowId,
+    answer_of,
     no_listener,
     tell_requests,
 )
@@ -40,6 +43,7 @@ from stepwell.store.pending import (
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
+T = TypeVar("T")
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
 
@@ -67,8 +71,8 @@ class GroupCommit:
         self._joining, self._leaving = Lane(driver.claim_slot), Lane(driver.claim_slot)  # the same of ordered groups
         self._every_lane = [*self._lanes, *filter(None, [self._keyed]), self._joining, self._leaving]
         self._operations_aside: dict[Operation, None] = {}
-        self._room = Room(MOST_PENDING_BYTES)
-        self._room_aside = Room(MOST_ASIDE_BYTES)
+        self._room, self._room_aside = Room(MOST_PENDING_BYTES), Room(MOST_ASIDE_BYTES)
+        self.deadlines: Deadlines[Operation] = Deadlines(self.give_up_on)
         self._closed = False
         self._naming: set[asyncio.Task[None]] = set()  # kept: the loop holds its tasks weakly
 
@@ -81,14 +85,13 @@ class GroupCommit:
         future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits without a limit, nothing fails.
-        within, later = operation.within, self._loop.call_later
-        timer = None if within is None else later(within, self.give_up_on, operation)
+        if operation.within is not None:
+            self.deadlines.add(operation, operation.within)
         self._append(operation)
         try:
             return await future
         finally:
-            if timer is not None:
-                timer.cancel()
+            self.deadlines.remove(operation)
             if not operation.answered:  # its caller has gone: it need not be written any more
                 operation.answered = True
                 self._room_of(operation).give_back(operation.size)
@@ -145,13 +148,16 @@ class GroupCommit:
     async def close(self) -> None:
         """Flush what is pending, then refuse new operations."""
         self._closed = True
-        while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
-            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._lock_queue.empty())
+        await self.settled()
+        while self._operations_aside:
+            await self._lock_queue.empty()
+            await self.settled()
+        self.deadlines.close()
 
     async def settled(self) -> None:
         """Return when nothing is pending: all that was submitted was written, or its caller was told why not."""
-        while jobs := [lane.task for lane in self._every_lane if lane.task is not None]:
-            await asyncio.wait(jobs)
+        while busy := [lane for lane in self._every_lane if not lane.rests.is_set()]:
+            await busy[0].rests.wait()
 
     def _takes(self, operation: Operation) -> bool:
         operation.aside = self._is_held(operation)
@@ -170,9 +176,9 @@ class GroupCommit:
         self._move(operation, aside=False)
         lane = self._lane_of(operation)
         lane.append(operation)
-        if lane.task is None:
-            lane.task = begin_apart(self._drain(lane), f"stepwell-flush-{lane.slot}")
-            lane.task.add_done_callback(partial(self._drained, lane))
+        if lane.rests.is_set():
+            lane.rests.clear()
+            self._loop.call_soon(Driven.begin, partial(self._drain, lane), partial(self._drained, lane))
 
     def _answer(self, operation: Operation, answer: Answer | BaseException) -> None:
         if operation.answered:
@@ -195,7 +201,7 @@ class GroupCommit:
         }:
             self._woken(added)
         for operation in batch:
-            self._answer(operation, _answer_of(*answers.get(operation.row_id, UNSAID), operation.repeated))
+            self._answer(operation, answer_of(*answers.get(operation.row_id, UNSAID), operation.repeated))
 
     def _fail(self, batch: Iterable[Operation], error: BaseException) -> None:
         for operation in batch:
@@ -231,13 +237,12 @@ class GroupCommit:
                 finally:
                     lane.left(batch)
         finally:
-            lane.task, lane.under_way = None, []
+            lane.under_way = []
+            lane.rests.set()
 
-    def _drained(self, lane: Lane, task: asyncio.Task[None]) -> None:
-        # Cancelled with the loop, perhaps before it began: its callers must not wait for ever.
-        if task.cancelled() and lane.task in (None, task):
-            lane.task = None
-            self._fail(tuple(lane.pending), asyncio.CancelledError())  # the next drain removes them
+    def _drained(self, lane: Lane, error: BaseException | None) -> None:
+        if error is not None:  # with the loop, what it waited for was cancelled: its callers must not wait for ever
+            self._fail(tuple(lane.pending), error)  # the next drain removes them
 
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
         """Write a batch, and repeat it as its failures allow; every operation is answered when this returns."""
@@ -268,7 +273,9 @@ class GroupCommit:
         """Write the operations in one transaction; those that it leaves unanswered are repeated."""
         calls, apart = self._calls(lane, batch), lane is self._joining or lane is self._leaving
         try:
-            rows = await (self._one_by_one(calls) if apart else self._driver.run(lane.slot, calls))
+            rows = await (
+                self._transact(partial(one_by_one, calls), LOCKS) if apart else self._driver.run(lane.slot, calls)
+            )
         except (Refused, StoreLocked) as error:
             await self._take_apart(lane, batch, error)
         except (StoreBusy, StoreUnavailable) as error:
@@ -278,8 +285,8 @@ class GroupCommit:
             self._tell(calls, rows)
             self._resolve(batch, answers_of(calls, rows))
 
-    async def _one_by_one(self, calls: Sequence[Call]) -> list[list[Row]]:
-        return await self._driver.transact(partial(one_by_one, calls), patience=LOCKS)
+    def _transact(self, script: Callable[[], Script[T]], patience: float) -> Awaitable[T]:
+        return begin_apart(self._driver.transact(script, patience=patience), "stepwell-flush-apart")
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused | StoreLocked) -> None:
         """Find the rows that the database refuses or that are locked, in one more transaction, and write the others."""
@@ -290,7 +297,7 @@ class GroupCommit:
         locked = isinstance(error, StoreLocked)
         talk = partial(isolated, ordered, partial(self._calls, lane), is_locked=locked)
         try:
-            found = await self._driver.transact(talk, patience=SEEKING)
+            found = await self._transact(talk, SEEKING)
         except (StoreBusy, StoreUnavailable) as lost:
             self._lost(lane, batch, lost)  # it may have been written nevertheless
             return
@@ -386,11 +393,6 @@ class GroupCommit:
         if lane.lost_since is not None:
             self._telemetry.emit(StoreBack(self._clock.monotonic() - lane.lost_since))
             lane.lost_since = None
-
-
-@lru_cache(maxsize=64)  # statuses are few; but that a task was handed over is told with a moment of its own
-def _answer_of(value: str | None, number: int | None, repeated: bool) -> Answer:
-    return Answer(value, repeated, number)
 
 
 def _unanswered(batch: Iterable[Operation]) -> list[Operation]:

@@ -79,11 +79,11 @@ class HandOver:
         if not self._flusher.offer(operation, handing.heard):
             seat.missed()
             return None
-        timer = asyncio.get_running_loop().call_later(self._within, self._flusher.give_up_on, operation)
+        self._flusher.deadlines.add(operation, self._within)
         try:
             return await asyncio.shield(handing.added)
         finally:
-            timer.cancel()
+            self._flusher.deadlines.remove(operation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

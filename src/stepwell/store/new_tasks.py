@@ -116,7 +116,8 @@ class NewTasks:
         for _ in range(MOST_RACES):
             answer = await self._added(task, task_id)
             if answer.value is not None:
-                self._due_after([task.delay] if task.conditions is None else _spans([task]))
+                if task.delay or task.conditions is not None:
+                    self._due_after(_spans([task]))
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
@@ -253,7 +254,7 @@ class NewTasks:
     def draft(self, queue: str | Addressed[Any], **options: Unpack[MessageOptions]) -> Draft:
         """What messages of one call have in common, checked; nothing is written yet."""
         known = MessageOptions.__annotations__
-        if unknown := options.keys() - known.keys():
+        if options and (unknown := options.keys() - known.keys()):
             raise TypeError(f"enqueue takes no option {min(unknown)!r}; it takes key, tx, {', '.join(known)}")
         store, attempts = self._db.options, self._db.options.retry.max_attempts
         limit, codec = store.payload_limit, store.codec

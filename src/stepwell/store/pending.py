@@ -6,6 +6,7 @@ import asyncio
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -31,6 +32,12 @@ class Answer:
     value: str | None
     repeated: bool
     number: int | None = None  # of a task that was handed over: when it was claimed
+
+
+@lru_cache(maxsize=64)  # statuses are few; but that a task was handed over is told with a moment of its own
+def answer_of(value: str | None, number: int | None, repeated: bool) -> Answer:
+    """An answer, mostly one that was given before."""
+    return Answer(value, repeated, number)
 
 
 Heard = Callable[[Answer | BaseException], None]
@@ -86,14 +93,15 @@ class Operation(msgspec.Struct, eq=False):
 
 
 class Lane:
-    """The operations waiting for one connection."""
+    """The operations waiting for one connection, and whether they are being written."""
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
+        self.rests = asyncio.Event()  # nothing waits, and nothing is being written
+        self.rests.set()
         self.pending: collections.deque[Operation] = collections.deque()
         self.under_way: list[Operation] = []
         self.tasks: dict[int, int] = {}  # how many operations of each task wait here, or are under way
-        self.task: asyncio.Task[None] | None = None
         self.lost_since: float | None = None
         self.trouble: StepwellError | None = None  # why its last flush was not written, if it was not
 

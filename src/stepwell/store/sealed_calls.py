@@ -63,6 +63,8 @@ class SealedCalls:
         owners = [owner for call in calls for owner in self._owners(call, scope)]
         if names := {owner for owner in owners if isinstance(owner, str)}:
             yield from self.keys_of(names, scope, now, strict=strict)
+        for call in calls:  # what these calls add is not there yet: the others need not ask whose it is
+            self._know_added(call, scope)
         tasks = {owner for owner in owners if isinstance(owner, int) and scope.process.owner(owner) is None}
         if tasks:
             for row in (yield Call("seals_of_tasks", {}, [(task_id,) for task_id in sorted(tasks)])):
@@ -126,6 +128,14 @@ class SealedCalls:
             said = dict(zip(names, row, strict=True))
             if (owner := self._owner(call.statement, said, scope)) is not None:
                 yield owner
+
+    def _know_added(self, call: Any, scope: Scope) -> None:
+        if isinstance(call, Ddl) or call.rows is None or "headers" not in (names := self._names(call.statement)):
+            return
+        for row in call.rows:
+            said = dict(zip(names, row, strict=True))
+            key = self._key(self._owner(call.statement, said, scope), scope)
+            scope.process.own(_number(said.get("id")), 0 if key is None else key.number)
 
     def _owner(self, statement: str, said: Mapping[str, Value], scope: Scope) -> str | int | None:
         if statement == "add_observations":
@@ -204,8 +214,6 @@ class SealedCalls:
         cells = list(said.values())
         row = next((_number(said[name]) for name in ROWS if name in said), 0)
         key = self._key(self._owner(statement, said, scope), scope)
-        if "headers" in said and row:
-            scope.process.own(row, 0 if key is None else key.number)
         for place, name in plan:
             if (text := cells[place]) is None:
                 continue

@@ -131,7 +131,7 @@ class SealedDriver:
 
     def _talk(self, talk: Script[T]) -> Script[T]:
         """Play a script with its values sealed; what a fork copies is sealed anew for its new row."""
-        scope = self._scope()
+        scope = self._scope(commits=False)
         try:
             call = next(talk)
             while True:
@@ -181,8 +181,8 @@ class SealedDriver:
         answer = lambda call: (self._inner.write if call.statement in MAKES else self._inner.read)(call)  # noqa: E731
         await play_async(talk, cast("Any", answer))
 
-    def _scope(self, *, shares: bool = True) -> Scope:
-        return Scope(self.subjects, shares=shares)
+    def _scope(self, *, shares: bool = True, commits: bool = True) -> Scope:
+        return Scope(self.subjects, shares=shares, commits=commits)
 
 
 async def _awaited(value: Any) -> bytes:

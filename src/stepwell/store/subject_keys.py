@@ -76,10 +76,11 @@ class Scope:
     What a transaction has made may be rolled back with it: others must not seal with it, so it stays here.
     """
 
-    def __init__(self, process: SubjectKeys, *, shares: bool) -> None:
+    def __init__(self, process: SubjectKeys, *, shares: bool, commits: bool) -> None:
         self.process = process
         self._here = SubjectKeys()
-        self._shares = shares
+        self._shares = shares  # what it reads was committed, as long as it has written nothing
+        self._commits = commits  # what it writes is committed at once
 
     def named(self, subject: str) -> SubjectKey | None:
         """The key of a subject, if it is known."""
@@ -94,8 +95,8 @@ class Scope:
         (self.process if self._shares else self._here).learn(rows, tenant_key)
 
     def made(self) -> None:
-        """Something was written that may be rolled back."""
-        self._shares = False
+        """Something was written."""
+        self._shares &= self._commits
 
 
 def _living(known: SubjectKey | None) -> SubjectKey | None:

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from stepwell.base.deadlines import Deadlines
 from stepwell.base.futures import LoopAnswer, ended, resolve
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
@@ -77,6 +78,7 @@ class Embedded:
         self._statements = Rendered(statements, many_rows=engine.many_rows)
         self._timeout = timeout
         self._writing = Writing()
+        self._deadlines: Deadlines[tuple[asyncio.Future[Any], float]] = Deadlines(self._late)
         self._watched = watched  # the file, if other processes may have it open
         self._ear: FileEar | None = None
         self.hears_others = watched is not None
@@ -95,6 +97,7 @@ class Embedded:
         """Close both connections after what is under way."""
         for thread in {self._writer, self._reader}:
             await thread.close()
+        self._deadlines.close()
         self._engine.close()
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
@@ -274,13 +277,15 @@ class Embedded:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         thread.put(LoopAnswer(loop, answer), work)
-        timer = loop.call_later(timeout, self._late, answer, timeout)
+        waiting = (answer, timeout)
+        self._deadlines.add(waiting, timeout)
         try:
             return await answer
         finally:
-            timer.cancel()
+            self._deadlines.remove(waiting)
 
-    def _late(self, answer: asyncio.Future[Any], timeout: float) -> None:
+    def _late(self, waiting: tuple[asyncio.Future[Any], float]) -> None:
+        answer, timeout = waiting
         why = f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
         resolve(answer, StoreUnavailable(why + "end it, or pass its connection as `tx=`"))
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from stepwell.base.futures import begin_apart
 from stepwell.errors import (
     InvalidOption,
     Refused,
@@ -61,8 +62,8 @@ class Link:
             try:
                 connection = self._connection
                 if self._closed or connection is None or connection.is_closed():
-                    async with asyncio.timeout(self._timeout):
-                        connection = await self.connected()
+                    # In a task of its own, which a timeout needs: a flush is in none.
+                    connection = await begin_apart(self._connected_in_time(), "stepwell-connect")
                 self._watch()
                 rows: list[Any] = await connection.fetch(text, *values)
             except BaseException as error:
@@ -73,6 +74,10 @@ class Link:
                 return rows
             finally:
                 self._due, self._late = None, False
+
+    async def _connected_in_time(self) -> Any:
+        async with asyncio.timeout(self._timeout):
+            return await self.connected()
 
     def _watch(self) -> None:
         """Have the connection dropped if its statement is not answered in time: one timer serves many statements.
