@@ -1,7 +1,7 @@
 """Run the tests that failed last once more, alone, and say which of them judge by chance.
 
 A test that fails beside others and passes alone is a flake, which is a bug: mend it at its cause (`make flakes`). It is
-no reason to hold back a change that did not cause it. More than MOST of the 12,600 tests are no chance, nor are more
+no reason to hold back a change that did not cause it. More than MOST of the 10,400 tests are no chance, nor are more
 than TOGETHER if one file has two of them: a change broke what they have in common. Those are not tried again.
 """
 

@@ -19,6 +19,7 @@ from stepwell.base.methods import SELF, bound, is_method, name_of_method, refuse
 from stepwell.base.names import check_name
 from stepwell.base.program import declare
 from stepwell.errors import InvalidOption, NotInRun
+from stepwell.runs.async_step import calling
 from stepwell.runs.branches import Branch, is_serving
 from stepwell.runs.call import StepCall, StepDefinition, checked_step
 from stepwell.runs.children import course
@@ -66,11 +67,11 @@ class Step(Generic[P, R_co]):
                 )
             return self._called_outside(*args, **kwargs)
         self._check_place(branch)
-        calling = course(StepCall.made(branch, self.definition, args, kwargs))
+        call = StepCall.made(branch, self.definition, args, kwargs)
         if branch.run.is_sync:
-            result: R_co = followed(calling)
+            result: R_co = followed(course(call))
             return result
-        coroutine: Any = branch.run.made.note(awaited(calling), self.id)
+        coroutine: Any = branch.run.made.note(calling(call), self.id)
         coroutine.__qualname__ = self.id  # the name in Python's warning if no code awaits it
         return coroutine  # type: ignore[no-any-return]
 
@@ -337,7 +338,7 @@ def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
 
 
 async def _begin(call: StepCall) -> asyncio.Task[Any]:
-    task = asyncio.ensure_future(awaited(course(call)))
+    task = asyncio.ensure_future(awaited(call.run, course(call)))
     call.run.joined(task, call.key)
     return task
 

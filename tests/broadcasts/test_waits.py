@@ -321,7 +321,7 @@ async def test_an_event_that_is_published_while_a_wait_begins_is_taken(store: St
 
     driver.after = between
     worker = Worker(mine, [one])
-    await asyncio.wait_for(worker.drain(), 20)
+    await asyncio.wait_for(worker.drain(), 60)
     assert await output(store, run_id) == 3
 
 

@@ -20,6 +20,7 @@ from tests.ground.waiting import wait_for
 
 
 @pytest.mark.proves("O-01", "O-03", "O-04", "O-05", "O-10", "O-12", "O-13")
+@pytest.mark.timeout(1800)
 def test_every_event_arrives_under_one_id_and_in_the_order_of_its_subject(
     site: Site, backend: str, scale: Scale, measured: Callable[..., None]
 ) -> None:

@@ -172,7 +172,7 @@ async def names(engine: Engine, id: str = "a") -> list[str]:
 
 async def drained(store: Store, *serves: Any, **options: Any) -> int:
     """Let a worker of its own do all that is due."""
-    return await asyncio.wait_for(Worker(store, serves, **options).drain(), 20)
+    return await asyncio.wait_for(Worker(store, serves, **options).drain(), 60)
 
 
 async def tasks(store: Store, kind: str) -> list[Row]:

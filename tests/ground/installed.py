@@ -1,15 +1,18 @@
 """Places with the schema in them, copied from one that was installed once in a run: a test begins sooner so."""
 
 import contextlib
+import importlib
 import shutil
 import sqlite3
 import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from stepwell import connect
+from stepwell import Store, connect
 from stepwell.store.embedded.sqlite import SQLite
 from tests.ground.databases import create_database, run_apart, run_sql
 
@@ -26,21 +29,50 @@ def installed_file(config: pytest.Config, backend: str, place: Path, factory: py
             shutil.copy(file, place.with_name(place.name + file.name.removeprefix("store.db")))
 
 
-def installed_memory(config: pytest.Config, patch: pytest.MonkeyPatch, factory: pytest.TempPathFactory) -> None:
-    """Let what is opened in memory begin with the schema."""
-    if _MEMORY not in config.stash:
-        with contextlib.closing(sqlite3.connect(_template(config, "sqlite", factory))) as file:
-            config.stash[_MEMORY] = sqlite3.connect(":memory:", check_same_thread=False)
-            file.backup(config.stash[_MEMORY])
+def installed_memory(
+    config: pytest.Config,
+    patch: pytest.MonkeyPatch,
+    factory: pytest.TempPathFactory,
+    wanted: Callable[[], object] = lambda: True,
+) -> None:
+    """Let what is opened in memory begin with the schema, if it is wanted at that moment."""
     empty = SQLite.connect
 
     def connect_to_copy(engine: SQLite, *, reading: bool) -> sqlite3.Connection:
         connection = empty(engine, reading=reading)
-        if not connection.execute("pragma database_list").fetchone()["file"]:
-            config.stash[_MEMORY].backup(connection)
+        if wanted() and not connection.execute("pragma database_list").fetchone()["file"]:
+            _in_memory(config, factory).backup(connection)
         return connection
 
     patch.setattr(SQLite, "connect", connect_to_copy)
+
+
+def installed_worlds(config: pytest.Config, patch: pytest.MonkeyPatch, factory: pytest.TempPathFactory) -> None:
+    """Let the worlds of a test that are in memory begin with the schema: a sweep of crashes makes a hundred."""
+    worlds = importlib.import_module("stepwell.testing.world")  # `stepwell.testing.world` is its function
+    opening, dial = 0, worlds.connect
+
+    @contextlib.asynccontextmanager
+    async def opened(url: str, **options: Any) -> AsyncIterator[Store]:
+        nonlocal opening
+        opening += 1
+        try:
+            store = await dial(url, **options)
+        finally:
+            opening -= 1
+        async with store:
+            yield store
+
+    patch.setattr(worlds, "connect", opened)
+    installed_memory(config, patch, factory, lambda: opening)
+
+
+def _in_memory(config: pytest.Config, factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    if _MEMORY not in config.stash:
+        with contextlib.closing(sqlite3.connect(_template(config, "sqlite", factory))) as file:
+            config.stash[_MEMORY] = sqlite3.connect(":memory:", check_same_thread=False)
+            file.backup(config.stash[_MEMORY])
+    return config.stash[_MEMORY]
 
 
 def installed_database(config: pytest.Config, server: str) -> str:

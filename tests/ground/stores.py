@@ -17,7 +17,13 @@ import pytest
 
 from tests.ground.databases import create_database, drop_database, host_and_port
 from tests.ground.faultproxy import FaultProxy
-from tests.ground.installed import forget_database, installed_database, installed_file, installed_memory
+from tests.ground.installed import (
+    forget_database,
+    installed_database,
+    installed_file,
+    installed_memory,
+    installed_worlds,
+)
 from tests.ground.postgres import PostgresServer
 
 DATABASES = ("sqlite", "turso", "postgres")
@@ -122,6 +128,16 @@ def server_address(config: pytest.Config) -> str:
 
 def _is_installed(request: pytest.FixtureRequest) -> bool:
     return not STORES.isdisjoint(request.fixturenames)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def worlds_begin_with_the_schema(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A world installs nothing: what does is tested by name, in tests/store and tests/cli."""
+    with pytest.MonkeyPatch.context() as patch:
+        installed_worlds(request.config, patch, tmp_path_factory)
+        yield
 
 
 @pytest.fixture

@@ -27,11 +27,11 @@ def wait_for(fact: Callable[[], T], timeout: float, every: float = 0.05, message
 
 @overload
 async def until(
-    fact: Callable[[], Awaitable[T]], timeout: float = 10.0, every: float = 0.02, message: str = ""
+    fact: Callable[[], Awaitable[T]], timeout: float = 30.0, every: float = 0.02, message: str = ""
 ) -> T: ...
 @overload
-async def until(fact: Callable[[], T], timeout: float = 10.0, every: float = 0.02, message: str = "") -> T: ...
-async def until(fact: Callable[[], Any], timeout: float = 10.0, every: float = 0.02, message: str = "") -> Any:
+async def until(fact: Callable[[], T], timeout: float = 30.0, every: float = 0.02, message: str = "") -> T: ...
+async def until(fact: Callable[[], Any], timeout: float = 30.0, every: float = 0.02, message: str = "") -> Any:
     """Return the first truthy value of `fact`, plain or awaited, while the loop goes on turning."""
     deadline = time.monotonic() + timeout
     while True:

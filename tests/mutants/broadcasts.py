@@ -2,10 +2,19 @@
 
 from tests.mutants.mutant import Mutant
 
+BOUNDS = "tests/store/test_bounds.py::test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound"
 WAITS = "tests/broadcasts/test_waits.py::"
 TRIGGERS = "tests/broadcasts/test_triggers.py::"
 
 BROADCAST_MUTANTS = (
+    Mutant(
+        "a wait that is told is looked for among all that its run has open",
+        "protocol-16",
+        "store/sql/broadcasts.sql",
+        "and (open.told is null and open.taken is null) is true) as id\n      from rows",
+        "and open.told is null and open.taken is null) as id\n      from rows",
+        BOUNDS,
+    ),
     Mutant(
         "a wait does not look again for what was published while it began",
         "BC-02",

@@ -23,6 +23,7 @@ from tests.mutants.helper import HELPER_MUTANTS
 from tests.mutants.inline import INLINE_MUTANTS
 from tests.mutants.inspection import INSPECTION_MUTANTS
 from tests.mutants.joined import JOINED_MUTANTS
+from tests.mutants.late_results import LATE_RESULTS_MUTANTS
 from tests.mutants.limits import LIMIT_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
@@ -706,6 +707,7 @@ MUTANTS = (
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
     *WORKFLOW_MUTANTS,
+    *LATE_RESULTS_MUTANTS,
     *LIMIT_MUTANTS,
     *ORDERED_GROUP_MUTANTS,
     *MOVE_MUTANTS,

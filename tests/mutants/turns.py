@@ -96,8 +96,16 @@ TURN_MUTANTS = (
         "a step begins on a lease that is over by its worker's own clock",
         "rule-10",
         "runs/steps.py",
-        "    if monotonic() > run.slot.session.over_at:",
+        "    if monotonic() > run.slot.session.over_at and begun is None:",
         "    if False:",
+        OWN_CLOCK + "test_a_step_waits_for_the_beat",
+    ),
+    Mutant(
+        "a usual step begins on a lease that is over by its worker's own clock",
+        "rule-10",
+        "runs/async_step.py",
+        " or monotonic() > session.over_at",
+        "",
         OWN_CLOCK + "test_a_step_waits_for_the_beat",
     ),
 )

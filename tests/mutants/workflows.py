@@ -524,7 +524,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a workflow that raises CancelledError counts as stopped",
         "S-13",
-        "runs/turn.py",
+        "runs/pause.py",
         "isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0",
         "isinstance(error, asyncio.CancelledError) and task is not None",
         NOT_AT_WORK,
@@ -533,9 +533,10 @@ WORKFLOW_MUTANTS = (
         "calls are numbered when they are awaited",
         "S-12",
         "step.py",
-        "        calling = course(StepCall.made(branch, self.definition, args, kwargs))\n",
-        "        made = lambda: (yield from course(StepCall.made(branch, self.definition, args, kwargs)))\n"
-        "        calling = made()\n",
+        "        coroutine: Any = branch.run.made.note(calling(call), self.id)\n",
+        "        async def made() -> Any:\n"
+        "            return await calling(StepCall.made(branch, self.definition, args, kwargs))\n"
+        "        coroutine: Any = branch.run.made.note(made(), self.id)\n",
         PARALLEL + "test_calls_of_one_name_find_their_own_records_whatever_ends_first",
     ),
     Mutant(

@@ -33,28 +33,30 @@ class Turns:
 
 @contextlib.contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
-    """Count the tasks and timers that are made, and the turns of the loop."""
+    """Count the tasks and timers that are made, and the turns of a loop that is written in Python."""
     loop: Any = asyncio.get_running_loop()
     seen = Turns([])
-    call_at, run_once = loop.call_at, loop._run_once
 
     class Task(asyncio.Task):  # type: ignore[type-arg]
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             seen.tasks.append(self.get_name())
 
-    def later(*given: Any, **named: Any) -> Any:
-        seen.timers += 1
-        return call_at(*given, **named)
-
-    def turned() -> None:
-        seen.turns += 1
-        run_once()
-
     with monkeypatch.context() as patched:
         patched.setattr(asyncio, "Task", Task)
-        patched.setattr(loop, "call_at", later)
-        patched.setattr(loop, "_run_once", turned)
+        if isinstance(loop, asyncio.BaseEventLoop):  # uvloop's takes no other attribute
+            call_at, run_once = loop.call_at, loop._run_once  # type: ignore[attr-defined]
+
+            def later(*given: Any, **named: Any) -> Any:
+                seen.timers += 1
+                return call_at(*given, **named)
+
+            def turned() -> None:
+                seen.turns += 1
+                run_once()
+
+            patched.setattr(loop, "call_at", later)
+            patched.setattr(loop, "_run_once", turned)
         yield seen
 
 

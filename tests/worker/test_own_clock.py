@@ -49,13 +49,16 @@ async def test_a_message_that_was_claimed_waits_for_the_beat(store: Store) -> No
         assert session.over_at > time.monotonic()
 
 
-@pytest.mark.parametrize("sync", [False, True])
-async def test_a_step_waits_for_the_beat(store: Store, sync: bool) -> None:
+@pytest.mark.parametrize("kind", ["sync", "async", "of a sync workflow"])
+async def test_a_step_waits_for_the_beat(store: Store, kind: str) -> None:
     called: list[str] = []
 
     def send() -> str:
         called.append("send")
         return "sent"
+
+    async def send_async() -> str:
+        return send()
 
     beforehand, go = asyncio.Event(), threading.Event()
 
@@ -63,7 +66,7 @@ async def test_a_step_waits_for_the_beat(store: Store, sync: bool) -> None:
     async def flow(ctx: Context) -> str:
         beforehand.set()
         await asyncio.to_thread(go.wait)
-        return await ctx.step("send", send, returns=str)
+        return await ctx.step("send", send_async if kind == "async" else send, returns=str)
 
     @workflow(name="flow")
     def sync_flow(ctx: Context) -> Any:
@@ -71,7 +74,7 @@ async def test_a_step_waits_for_the_beat(store: Store, sync: bool) -> None:
         go.wait()
         return ctx.step("send", send, returns=str)
 
-    loop, serves = asyncio.get_running_loop(), sync_flow if sync else flow
+    loop, serves = asyncio.get_running_loop(), sync_flow if kind == "of a sync workflow" else flow
     async with Worker(store, [serves]) as worker:
         run_id = await begun(store, serves)
         await beforehand.wait()

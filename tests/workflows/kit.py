@@ -20,7 +20,7 @@ async def begun(store: Store, workflow: Workflow[..., Any], *args: Any, **option
 
 async def drained(store: Store, *serves: Serves, **options: Any) -> int:
     """Let a worker of its own do all that is due; how many turns that took."""
-    return await asyncio.wait_for(Worker(store, serves, **options).drain(), 20)
+    return await asyncio.wait_for(Worker(store, serves, **options).drain(), 60)
 
 
 async def executed(store: Store, workflow: Workflow[..., Any], *args: Any, **options: Any) -> Run[Any]:

@@ -182,17 +182,17 @@ async def test_a_step_is_cancelled_between_two_attempts_too(store: Store, clock:
 
 @pytest.mark.proves("compose-03")
 async def test_a_cancel_that_comes_while_the_result_is_written_is_too_late(store: Store, clock: TestClock) -> None:
-    submitted = store.database.steps.submitted
+    offer = store.database.steps.offer
     tasks: list[asyncio.Task[str]] = []
     was_cancelled: list[bool] = []
 
     def cancelling(row: Any, *args: Any, **options: Any) -> Any:
-        answer = submitted(row, *args, **options)
+        answer = offer(row, *args, **options)
         if row.key == "quick#1" and not tasks[0].cancelling():
             asyncio.get_running_loop().call_soon(tasks[0].cancel)
         return answer
 
-    store.database.steps.submitted = cancelling  # type: ignore[method-assign]
+    store.database.steps.offer = cancelling  # type: ignore[method-assign]
 
     @workflow
     async def late(ctx: Context) -> list[str]:

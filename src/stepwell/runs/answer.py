@@ -115,7 +115,7 @@ class RequestBlock(Generic[T_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._open is not None and left(self._run, self._open, error):
-            await awaited(answering(self._run, self._open))
+            await awaited(self._run, answering(self._run, self._open))
 
 
 class SyncRequestBlock(Generic[T_co]):

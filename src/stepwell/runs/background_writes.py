@@ -1,15 +1,13 @@
-"""Rows of its journal that a run does not wait for, and results whose write no cancel cuts off."""
+"""Rows of its journal that a run does not wait for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from stepwell.errors import LeaseLost
-from stepwell.runs.branches import CALLS
-from stepwell.store.pending import Answer
+from stepwell.runs.result_write import acknowledged
 from stepwell.store.rows import StepRow
 from stepwell.work.current import hidden
 
@@ -20,11 +18,15 @@ if TYPE_CHECKING:
 def note(run: RunTurn, row: StepRow, *, has_row: bool = False) -> None:
     """Write a row in the background; no body begins, and the run does not end, before it is written."""
     run.journal.record(row)
-    writing = run.slot.database.steps.record(row, run.task.owner, None, has_row=has_row)
-    task = run.loop.create_task(writing, context=hidden())
+    task = run.loop.create_task(_noting(run, row, has_row=has_row), context=hidden())
     run.enter(task)
     task.add_done_callback(partial(noticed, run))
     run.notes.append(task)
+
+
+async def _noting(run: RunTurn, row: StepRow, *, has_row: bool) -> None:
+    await acknowledged(run)
+    await run.slot.database.steps.record(row, run.task.owner, None, has_row=has_row)
 
 
 async def noted(run: RunTurn) -> None:
@@ -50,18 +52,3 @@ def noticed(run: RunTurn, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and isinstance(task.exception(), LeaseLost):  # retrieved, or asyncio would log it
         run.overtaken = True
     run.leave(task)
-
-
-async def kept(run: RunTurn, writing: Awaitable[Answer]) -> Answer:
-    """The answer to the write of a result; a cancel of the step that comes meanwhile is too late, also for a replay."""
-    answer = asyncio.ensure_future(writing)
-    try:
-        return await asyncio.shield(answer)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if run.unwinding or task is None or getattr(task.get_coro(), "cr_code", None) not in CALLS:
-            raise
-        await asyncio.wait([answer])
-        if run.unwinding:
-            raise
-        return answer.result()

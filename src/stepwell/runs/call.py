@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -130,6 +130,7 @@ class Attempt(msgspec.Struct, eq=False):
     transaction: Callable[[], Coroutine[Any, Any, Any]] | None = None  # executes a body that gets one
     log: AttemptLog | None = None  # of the lines that its body has logged
     late: Callable[[Any], object] | None = None  # called with what a body returned after its run was stopped
+    rest: Callable[[], Awaitable[Any]] | None = None  # of a body that was called before: what is left of it
 
     @property
     def took(self) -> int:

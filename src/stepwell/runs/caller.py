@@ -15,7 +15,7 @@ from stepwell.work.current import current_branch
 
 def made(branch: Branch, course: Course, call: str) -> Coroutine[Any, Any, Any]:
     """The call of an async workflow; a missing `await` is reported when the run ends."""
-    return branch.run.made.note(awaited(course), call)
+    return branch.run.made.note(awaited(branch.run, course), call)
 
 
 def branch_of(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:

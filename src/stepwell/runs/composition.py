@@ -149,14 +149,14 @@ class Completion:
         if isinstance(verdict, Replay):
             return int(decode(verdict.output or "0", int))
         run.admit(key)
-        await awaited(in_order(run, key, verdict))
+        await awaited(run, in_order(run, key, verdict))
         while not (ended := [place for place in self._ended if place in self._left]):
             await asyncio.wait([self._tasks[place] for place in self._left], return_when=asyncio.FIRST_COMPLETED)
         run.admit(key)
         place = run.journal.place(key)
         chosen = StepRow(run.task.id, run.task.generation, key, place, RunStatus.SUCCESS)
         row = msgspec.structs.replace(chosen, input=given, output=str(ended[0]))
-        await awaited(recorded(run, row, has_row=False))  # before the workflow sees which one it is
+        await awaited(run, recorded(run, row, has_row=False))  # before the workflow sees which one it is
         return ended[0]
 
     def _key(self) -> str | None:

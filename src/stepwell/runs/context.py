@@ -14,6 +14,7 @@ from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import InvalidOption, NotInRun
 from stepwell.records import RunId
 from stepwell.runs.answer import AnswersAsync, AnswersSync
+from stepwell.runs.async_step import calling
 from stepwell.runs.branches import Branch
 from stepwell.runs.call import Attempt, IsStep, StepCall, current_attempt, definition_of
 from stepwell.runs.caller import branch_of, made
@@ -151,7 +152,8 @@ class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, TagsAsync, W
         """
         definition, args = definition_of(step, args, returns)
         branch = branch_of(self._run, definition.name, is_sync=False)
-        return made(branch, course(StepCall.made(branch, definition, args, kwargs)), f"ctx.step: {definition.name}")
+        call = StepCall.made(branch, definition, args, kwargs)
+        return branch.run.made.note(calling(call), f"ctx.step: {definition.name}")
 
     async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""

@@ -66,7 +66,7 @@ class GaveUp:
 
 Verdict = Due | Replay | Waiting | GaveUp
 
-_ANEW: Final = Due(1, has_row=False)
+FIRST: Final = Due(1, has_row=False)
 
 
 class Journal:
@@ -105,7 +105,7 @@ class Journal:
             raise self.contradiction
         row = self._recorded.get(key)
         if row is None:
-            return _ANEW
+            return FIRST
         if row.input != input and not may_be_equal(row.input, input):
             recorded, asked = f"{key} with {row.input}", f"{key} with {input}"
             self._contradict(recorded, asked)

@@ -14,6 +14,7 @@ from stepwell.runs.call import StepDefinition, checked_step, failure_of
 from stepwell.runs.journal import Due, GaveUp, Replay, Waiting
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Record, awaited, recording, waited_until
+from stepwell.runs.result_write import acknowledged
 from stepwell.runs.steps import retry_at
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
@@ -74,13 +75,13 @@ class Execute:
         failed = self._row(RunStatus.PENDING, error=text)
         self._run.leave(self.key)
         self._told = True
-        await awaited(waited_until(self._run, self.key, retry_at(policy, failed), failed))
+        await awaited(self._run, waited_until(self._run, self.key, retry_at(policy, failed), failed))
         self.attempt, self._has_row, self._told = self.attempt + 1, True, False
         self._run.enter(self.key)
 
     async def _record(self, status: RunStatus, *, output: str | None = None, error: str | None = None) -> None:
         row = self._row(status, output=output, error=error)
-        await awaited(recording(Record(self._run, row, None, self._has_row)))
+        await awaited(self._run, recording(Record(self._run, row, None, self._has_row)))
         self._told = True
         self._run.leave(self.key)
 
@@ -123,6 +124,7 @@ class SyncExecute:
 async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
     """The recorded value of a step, or the right to execute it once its next attempt is due."""
     run = branch.run
+    await acknowledged(run)
     run.check()
     key = branch.key(checked_step(step_id))
     run.journal.ask(key)
@@ -132,9 +134,9 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
     if isinstance(answer, GaveUp):
         raise _failure(key, answer.error)
     run.admit(key)
-    await awaited(cleared(run, key, answer))
+    await awaited(run, cleared(run, key, answer))
     if isinstance(answer, Due) and answer.failed is not None:
-        await awaited(waited_until(run, key, retry_at(run.slot.database.options.retry, answer.failed)))
+        await awaited(run, waited_until(run, key, retry_at(run.slot.database.options.retry, answer.failed)))
     await noted(run)
     attempt, has_row = (answer.row.attempt, True) if isinstance(answer, Waiting) else (answer.attempt, answer.has_row)
     return Execute(run, key, run.journal.place(key), attempt, has_row=has_row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from stepwell.store.rows import StepRow
@@ -53,3 +54,14 @@ def first_of(pauses: Collection[Pause]) -> Pause:
 
 class Unwinding(asyncio.CancelledError):
     """The run is being given back: this call was not made, and nothing of it is written."""
+
+
+def is_stopped(error: BaseException) -> bool:
+    """True if the worker has cancelled this task; a body that raises CancelledError itself has failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def microseconds_since(moment: float) -> int:
+    """How long ago this was by the monotonic clock."""
+    return int((monotonic() - moment) * 1_000_000)

@@ -22,6 +22,7 @@ from stepwell.records import RunStatus
 from stepwell.runs.background_writes import noticed
 from stepwell.runs.call import Attempt, current_attempt
 from stepwell.runs.caller import branch_of
+from stepwell.runs.result_write import acknowledged
 from stepwell.store.pending import Operation
 from stepwell.store.reports import PROGRESS, STREAM, VALUE
 from stepwell.store.rows import CHECKPOINT, TOLD, Claimed, StepRow
@@ -254,6 +255,7 @@ class Reporter:
 
     async def _write_all(self) -> None:
         try:
+            await acknowledged(self._run)
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
                 named: dict[tuple[str, str], list[Report]] = {}

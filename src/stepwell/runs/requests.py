@@ -16,12 +16,13 @@ import msgspec
 from stepwell.base.names import is_shielded
 from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.runs.background_writes import kept, noted
+from stepwell.runs.background_writes import noted
 from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.conditions import is_met
 from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.result_write import acknowledged, submitted
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked
@@ -183,10 +184,12 @@ def recording(record: Record) -> Generator[Request, Any, None]:
     run.journal.record(record.row)
 
 
-async def awaited(course: Course) -> Any:
-    """Follow a course on the loop."""
+async def awaited(run: RunTurn, course: Course) -> Any:
+    """Follow a course on the loop, once all is written that the run was told before."""
     waited = False
     try:
+        if run.slot.late is not None:
+            await acknowledged(run)
         request = next(course)
         waited = True
         while True:
@@ -235,8 +238,8 @@ def _answer_to(request: Request) -> Awaitable[Any]:
     match request:
         case Attempt():
             return _executed(request)
-        case Record():
-            return _submitted(request)
+        case Record(run):
+            return submitted(run, request.row, request.attempt, has_row=request.has_row)
         case Doubt(run, row, answer):
             return run.slot.database.steps.doubted(row, run.task.owner, answer)
         case Ask(run, question):
@@ -300,13 +303,6 @@ async def _answered(run: RunTurn, question: Question) -> Answered:
         return answer.result()
 
 
-def _submitted(request: Record) -> Awaitable[Answer]:
-    run, attempt = request.run, request.attempt
-    begun = None if attempt is None else attempt.shown
-    writing = run.slot.database.steps.submitted(request.row, run.task.owner, begun, has_row=request.has_row)
-    return writing if attempt is None or run.is_sync else kept(run, writing)
-
-
 async def _recorded(request: Record) -> Answer:
     """Write on the loop, where runs are given back: if that happened before, the write is refused."""
     if request.attempt is None:
@@ -323,6 +319,8 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 def _executed(attempt: Attempt) -> Awaitable[Any]:
     """The body, in its own context: a replay does not call it, so the run must not see the variables that it sets."""
+    if attempt.rest is not None:
+        return attempt.rest()
     call, context = attempt.call, copy_context()
     definition = call.definition
     context.run(current_branch.set, attempt)

@@ -23,9 +23,9 @@ from stepwell.runs.background_writes import note
 from stepwell.runs.call import Attempt, StepCall, failure_of
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.emit import recording_with
-from stepwell.runs.journal import Due, GaveUp, Replay, StoppedStep, Verdict, Waiting
+from stepwell.runs.journal import FIRST, Due, GaveUp, Replay, StoppedStep, Verdict, Waiting
 from stepwell.runs.log import end_of
-from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.pause import Pause, Unwinding, is_stopped
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import (
     Course,
@@ -44,7 +44,7 @@ from stepwell.runs.requests import (
     waited_until,
 )
 from stepwell.runs.step_transaction import Committed, StepTransaction
-from stepwell.runs.turn import RunTurn, is_stopped
+from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import WantedSignal, accepts, told_misfits
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Recorded, TakeSignal
@@ -58,23 +58,18 @@ GRACE: Final = 1.0  # seconds that a replay waits longer for the cancel of a ste
 LONGEST_REST: Final = 60.0
 
 
-def course_of(call: StepCall) -> Course:
-    """A call from its beginning to what it returns or raises, the same on the first run and on every replay."""
+def course_of(call: StepCall, begun: Attempt | None = None) -> Course:
+    """A call from its beginning to what it returns or raises, the same on the first run and on every replay.
+
+    `begun` is its first attempt, if that has a rest.
+    """
     run, definition = call.run, call.definition
-    run.check()
-    verdict = run.journal.answer(call.key, call.input)
-    yield from cleared(run, call.key, verdict)
+    verdict: Verdict = FIRST if begun is not None else (yield from _answered(call))
     while True:
         match verdict:
             case Due():
-                run.admit(call.key)
-                if verdict.has_row:
-                    yield from _waited_until_due(call, verdict)
-                run.enter(call.key)
-                try:
-                    row, value = yield from attempted(call, verdict.attempt, has_row=verdict.has_row)
-                finally:
-                    run.leave(call.key)
+                row, value = yield from _tried(call, verdict, begun)
+                begun = None
                 if row.status is RunStatus.SUCCESS:
                     return value
                 if row.status is RunStatus.ERROR:
@@ -90,6 +85,29 @@ def course_of(call: StepCall) -> Course:
                 return run.read(output, definition.returns, f"result of {call.key}")
             case GaveUp(error):
                 raise failure_of(definition, call.key, error)
+
+
+def _answered(call: StepCall) -> Generator[Request, Any, Verdict]:
+    """What the journal says of a call."""
+    run = call.run
+    run.check()
+    verdict = run.journal.answer(call.key, call.input)
+    yield from cleared(run, call.key, verdict)
+    return verdict
+
+
+def _tried(call: StepCall, due: Due, begun: Attempt | None) -> Generator[Request, Any, tuple[StepRow, Any]]:
+    """Wait until the attempt is due, and make it."""
+    run = call.run
+    if begun is None:
+        run.admit(call.key)
+        if due.has_row:
+            yield from _waited_until_due(call, due)
+    run.enter(call.key)
+    try:
+        return (yield from attempted(call, due.attempt, has_row=due.has_row, begun=begun))
+    finally:
+        run.leave(call.key)
 
 
 def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
@@ -184,21 +202,23 @@ def resumes_at(run: RunTurn, pause: Paused) -> int | None:
     return None if pause.resume_condition is None else _next_check(run)
 
 
-def attempted(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
+def attempted(
+    call: StepCall, number: int, *, has_row: bool, begun: Attempt | None = None
+) -> Generator[Request, Any, tuple[StepRow, Any]]:
     """Call the body once and record the result: returns the row, and the value or the exception."""
     run = call.run
-    if run.notes:
+    if run.notes and begun is None:
         yield Noted(run)
         run.admit(call.key)
     # Frozen, or cut off from the database: the body may be executed elsewhere.
-    if monotonic() > run.slot.session.over_at:
+    if monotonic() > run.slot.session.over_at and begun is None:
         yield Renewal(run)
         run.admit(call.key)
-    attempt = Attempt(call, number, has_row)
+    attempt = begun or Attempt(call, number, has_row)
     if call.definition.tx is None:
         attempt.late = partial(_returned_late, attempt)
     else:
-        attempt.transaction = StepTransaction(attempt, _stored).committed
+        attempt.transaction = StepTransaction(attempt, stored).committed
     if not call.definition.at_most_once:  # whose row says so already
         run.long_steps.begin(attempt)
     done, value = yield from _outcome(attempt)
@@ -225,7 +245,7 @@ def _outcome(attempt: Attempt) -> Generator[Request, Any, tuple[StepRow, Any]]:
             returned = yield attempt
         except KeyboardInterrupt as error:  # raised in another task it would end the loop, and the worker with it
             raise interrupted(error) from None
-        return (returned.row, returned) if isinstance(returned, Committed) else _stored(attempt, returned)
+        return (returned.row, returned) if isinstance(returned, Committed) else stored(attempt, returned)
     except asyncio.CancelledError as error:
         if is_stopped_by_workflow(run, call.key, error) and (at_stake.get()[0] is None or attempt.shown is not None):
             run.slot.database.steps.withdraw(attempt.shown)
@@ -241,7 +261,7 @@ def _outcome(attempt: Attempt) -> Generator[Request, Any, tuple[StepRow, Any]]:
         run.long_steps.end(attempt)
 
 
-def _stored(attempt: Attempt, returned: Any) -> tuple[StepRow, Any]:
+def stored(attempt: Attempt, returned: Any) -> tuple[StepRow, Any]:
     """The row of a result, and the result as its caller gets it."""
     output, value = stored_as(attempt.call, returned)
     return _succeeded(attempt, output), value

@@ -14,8 +14,8 @@ from stepwell.errors import NotInRun
 from stepwell.runs.branches import Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Journal
-from stepwell.runs.pause import Unwinding
-from stepwell.runs.turn import RunTurn, is_stopped
+from stepwell.runs.pause import Unwinding, is_stopped
+from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import Claimed
 from stepwell.work.body import Slot
 from stepwell.work.current import current_branch, hidden

@@ -23,7 +23,8 @@ from stepwell.runs.background_writes import keep, noted
 from stepwell.runs.branches import Branch, Made
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.journal import Journal
-from stepwell.runs.pause import Pause, Unwinding, first_of
+from stepwell.runs.pause import Pause, Unwinding, first_of, is_stopped, microseconds_since
+from stepwell.runs.result_write import acknowledged, with_the_end
 from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
@@ -95,17 +96,23 @@ class RunTurn:
             result = await fn(*args, **kwargs)
         except BaseException as error:
             current_branch.set(HIDDEN)
-            if await self._end(stopped=is_stopped(error)):
+            unwound = await self._end(stopped=(stopped := is_stopped(error)))
+            if self.restarts_with is not None:
+                await acknowledged(self)
+            elif not (unwound or stopped):
+                await with_the_end(self)
+            if unwound:
                 raise self._given_back() from None
             raise
         current_branch.set(HIDDEN)
         forgotten = None if self.unwinding else self.made.forgotten(self._tasks)
         if await self._end():
             raise self._given_back()
-        if forgotten is not None:
-            raise forgotten
         if self.notes:
             await noted(self)
+        await with_the_end(self)
+        if forgotten is not None:
+            raise forgotten
         return result
 
     def stop(self) -> None:
@@ -161,6 +168,12 @@ class RunTurn:
         session = self.slot.session
         return self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn
 
+    @property
+    def may_go_on(self) -> bool:
+        """True if its one branch may go on before a result is written."""
+        is_alone = not self._tasks and not self.is_sync and self.cleanup is None
+        return is_alone and not self.unwinding and self.slot.late is None
+
     def check(self) -> None:
         """Raise if nothing of this turn can be written any more."""
         if self.unwinding:
@@ -184,12 +197,12 @@ class RunTurn:
     def now(self) -> int:
         """The time of the database, or slightly later: what is due at `now() + span` is never due early."""
         told = self._clock.now()
-        return self.task.claimed_at + _microseconds_since(self.task.asked_at) if told is None else told
+        return self.task.claimed_at + microseconds_since(self.task.asked_at) if told is None else told
 
     def is_past(self, moment: int) -> bool:
         """True if the moment has certainly come by the database's clock."""
         told = self._clock.now()
-        return moment <= (self.task.claimed_at + _microseconds_since(self.began) if told is None else told)
+        return moment <= (self.task.claimed_at + microseconds_since(self.began) if told is None else told)
 
     def enter(self, work: object) -> None:
         """A body or a write of the run begins: the run is not given back until it has ended (`leave`)."""
@@ -383,14 +396,4 @@ class RunTurn:
     def _until(self, pause: Pause) -> float:
         if self._clock.now() is not None:
             return pause.seconds_by_test_clock
-        return pause.seconds_at(self.task.claimed_at + _microseconds_since(self.began))
-
-
-def is_stopped(error: BaseException) -> bool:
-    """True if the worker has cancelled this task; a body that raises CancelledError itself has failed."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _microseconds_since(moment: float) -> int:
-    return int((time.monotonic() - moment) * 1_000_000)
+        return pause.seconds_at(self.task.claimed_at + microseconds_since(self.began))

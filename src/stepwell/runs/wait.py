@@ -278,7 +278,7 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
         return winner, await _again(contenders, winner)
     try:
         run.admit(row.key)
-        await awaited(in_order(run, row.key, verdict))
+        await awaited(run, in_order(run, row.key, verdict))
     except BaseException:
         for contender in contenders:
             _leave_out(contender)
@@ -289,7 +289,8 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         # Recorded before the workflow sees it: if two have ended, a replay must choose the same.
-        winner = await awaited(_ending(run, stake, next(place for place, task in enumerate(tasks) if task.done())))
+        first = next(place for place, task in enumerate(tasks) if task.done())
+        winner = await awaited(run, _ending(run, stake, first))
         losers.discard(tasks[winner])
     finally:
         for task in losers:

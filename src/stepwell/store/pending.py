@@ -7,14 +7,14 @@ import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.store.audit import Note
 from stepwell.store.driver import Row, Value
-from stepwell.store.rows import Wish
+from stepwell.store.rows import StepRow, Wish
 
 MOST_OPERATIONS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
@@ -90,6 +90,16 @@ class Operation(msgspec.Struct, eq=False):
         group = None if self.group is None else (*self.group, "group")
         first = self.key if self.lane is None else self.lane
         return frozenset([need for need in (first, group) if need is not None])
+
+
+class LateWrite(Protocol):
+    """The write of a step of which its run was told before it is in the database: nothing may act on it until then."""
+
+    async def written(self) -> None:
+        """Return when it is there; raises if it is not."""
+
+    def taken_in(self) -> StepRow | None:
+        """The row, to be written with the end of its run; None if a flush may have it already."""
 
 
 class Lane:

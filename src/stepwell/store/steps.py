@@ -13,7 +13,7 @@ from stepwell.errors import LeaseLost, StepwellError
 from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.emission import Emission
-from stepwell.store.pending import REQUESTS, Answer, Operation, tell_requests
+from stepwell.store.pending import REQUESTS, Answer, Heard, Operation, tell_requests
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.settle import size_of_step
 
@@ -69,6 +69,14 @@ class Steps:
         answer = await self.submitted(row, worker, begun, has_row=has_row)
         if answer.value is None:
             await self.doubted(row, worker, answer)
+
+    def offer(self, row: StepRow, worker: int, heard: Heard) -> Operation | None:
+        """Write the result of a step that has no row and did not fail; None if there is no room for that.
+
+        `heard` is called with the answer; one without a row is for `doubted`.
+        """
+        operation = _recording(row, worker, has_row=False)
+        return operation if self._flusher.offer(operation, heard) else None
 
     def submitted(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> Awaitable[Answer]:
         """Write the result of a step; the caller has to pass an answer without a row to `doubted`.

@@ -31,6 +31,7 @@ from stepwell.store.driver import (
     play_async,
     refused_write,
 )
+from stepwell.store.pending import LateWrite
 from stepwell.store.rows import Claimed
 from stepwell.values.headers import headers_text
 
@@ -106,6 +107,7 @@ class Transactions:
         if only_reads.get() is not None:
             raise refused_write()
         turns = turns_here()
+        await _acknowledged(turns)
         async with self._db.driver.transaction(None if turns is None else turns.lease) as own:
             tx = Tx(self._db, own)
             try:
@@ -165,6 +167,7 @@ class Transactions:
 
     async def _play(self, talk: Script[T], tx: object, face: str) -> T:
         self._db.check()
+        await _acknowledged(executing.get())
         match self._join(tx):
             case AsyncJoin(answer):
                 await answer(SAVEPOINT)
@@ -253,6 +256,12 @@ def _in_turn(talk: Script[T], tx: object) -> Script[T]:
     return talk if turns is None else turns.before(talk)
 
 
+async def _acknowledged(turns: Turns | None) -> None:
+    """Wait until all is written that the calling body was told: what it does now may act on that."""
+    if turns is not None and turns.place is not None and (late := turns.place.late) is not None:
+        await late.written()
+
+
 def _undone() -> Script[None]:
     """Roll back to the savepoint; the transaction is as it was before the call, and goes on."""
     yield Call("rollback_to_savepoint")
@@ -282,6 +291,10 @@ class Executing(Protocol):
     """What executes a body: a place of a worker."""
 
     database: Database
+
+    @property
+    def late(self) -> LateWrite | None:
+        """A write of which the body was told before it was in the database."""
 
     @property
     def session(self) -> Renewing:

@@ -12,6 +12,7 @@ from stepwell.errors import InvalidOption
 from stepwell.store.broadcasts import Listening
 from stepwell.store.database import Database
 from stepwell.store.emission import Route
+from stepwell.store.pending import LateWrite
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.schedules import NewSchedule
 from stepwell.work.deadline import Deadline
@@ -28,6 +29,7 @@ class Slot(Protocol):
     database: Database
     session: Session
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
+    late: LateWrite | None  # nothing acts on it before it is written
     on_stop: Callable[[], None]  # called before the body is cancelled
     on_cancel: Callable[[], None] | None  # called when the task was cancelled, if the body handles that itself
 

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final
 
+NOTHING: Final = object()
 HIDDEN: Final = object()
 # The branch of a run whose calls are being made. Something else where a step is a plain call: the attempt whose body is
 # being executed, or `HIDDEN` in a handler. None where no worker called.
@@ -22,21 +23,26 @@ def hidden() -> contextvars.Context:
 
 
 @types.coroutine
-def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def in_context(
+    context: Context, coroutine: Coroutine[Any, Any, Any], waits_for: Any = NOTHING
+) -> Generator[Any, Any, Any]:
     """Await the coroutine with its context variables in `context`: the caller does not see those that it sets.
 
-    A new task would do that too, at nine times the cost (8 us), and would be another current task.
+    A new task would do that too, at nine times the cost (8 us), and would be another current task. `waits_for` is given
+    if the coroutine has begun: what it has yielded.
     """
     go_on, given = coroutine.send, None
     try:
         while True:
-            waits_for = context.run(go_on, given)
+            if waits_for is NOTHING:
+                waits_for = context.run(go_on, given)
             try:
                 go_on, given = coroutine.send, (yield waits_for)
+                waits_for = NOTHING
             except GeneratorExit:
                 context.run(coroutine.close)
                 raise
             except BaseException as error:  # noqa: BLE001 - what is thrown in is for the coroutine
-                go_on, given = coroutine.throw, error
+                go_on, given, waits_for = coroutine.throw, error, NOTHING
     except StopIteration as end:
         return end.value

@@ -17,7 +17,7 @@ from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.database import Database
-from stepwell.store.pending import Answer
+from stepwell.store.pending import Answer, LateWrite
 from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, StepRow, Wish, held_by
 from stepwell.store.transaction import Turns, executing
@@ -79,6 +79,7 @@ class Execution:
         "database",
         "gave_back",
         "job",
+        "late",
         "on_cancel",
         "on_stop",
         "session",
@@ -112,6 +113,7 @@ class Execution:
         self._given_up = False
         self._stopped: Outcome | None = None  # the outcome with which the current body was stopped
         self.withheld: tuple[StepRow, ...] = ()
+        self.late: LateWrite | None = None
         self.on_stop: Callable[[], None] = _no_callback
         self.on_cancel: Callable[[], None] | None = None
         self._cleanup: Deadline | None = None  # of the current body, if its task was cancelled
@@ -260,7 +262,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, interrupted(error) if isinstance(error, KeyboardInterrupt) else error)
         finally:
-            self._in_body, self.on_stop, self.on_cancel = None, _no_callback, None
+            self._in_body, self.on_stop, self.on_cancel, self.late = None, _no_callback, None, None
             if self._cleanup is not None:
                 self._cleanup.end()
 
@@ -368,17 +370,14 @@ class Execution:
             return
         described = f"{error.get('type')}: {error.get('message')}"[:500]
         if isinstance(outcome, NotThisCode | Held):
-            if error.get("type") == NotThisCode.__name__:  # the run has reported any other hold
-                self._tell_unreadable(task, str(error.get("message"))[:500])
+            why = (self._served.queue, str(error.get("message"))[:500])
+            # The run has reported any other hold. Once in each session: such tasks come again and again.
+            if error.get("type") == NotThisCode.__name__ and self.session.warns_of(why):
+                self.database.telemetry.emit(TaskUnreadable(task.id, *why))
         elif isinstance(outcome, Failed) and status == "ERROR":
             self.database.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
             self.database.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
-
-    def _tell_unreadable(self, task: Claimed, error: str) -> None:
-        """Warn once in each session: this task and others like it come again and again."""
-        if self.session.warns_of((self._served.queue, error)):
-            self.database.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
         if task.parent_id is not None and RunStatus(status).finished:

@@ -68,13 +68,13 @@ with rows as ({rows id bigint})
 select task.id from {task} as task where task.id {any_of rows} order by task.id {skip_locked};
 
 -- name: tell_subscriptions
--- bound: 6 + 16 a row
+-- bound: 6 + 12 a row
 -- Note that these waits were told of a broadcast, once; their runs are locked.
 with rows as ({rows run_id bigint, generation bigint, key name}),
 found as materialized (
     select (select open.{row_id} from {subscription} as open
              where open.run_id = rows.run_id and open.generation = rows.generation and open.key = rows.key
-               and open.told is null and open.taken is null) as id
+               and (open.told is null and open.taken is null) is true) as id
       from rows
 )
 update {subscription} as subscription set told = :place where subscription.{row_id} {any_of found}

@@ -6,7 +6,7 @@
 select data_key.id, data_key.key_id, data_key.wrapped from {data_key} as data_key where data_key.tenant = :tenant;
 
 -- name: add_data_key
--- bound: 34
+-- bound: 8
 -- Write the key of a tenant's values; nothing if another process was faster.
 insert into {data_key} (tenant, key_id, wrapped, created_at) values (:tenant, :key_id, :wrapped, {now})
 on conflict (tenant) do nothing

@@ -182,7 +182,7 @@ select task.id, task.created_at
  limit :limit;
 
 -- name: find_runs_by_key
--- bound: 40 + 8 a row
+-- bound: 4 + 10 a row
 -- Find up to :limit runs whose key is between two, in the order of their keys, the newest of one key first, after the place
 -- given: a walk for each workflow through the keys that are taken, and one through those that are free again.
 with rows as ({row queue_id bigint})
