@@ -504,6 +504,16 @@ PROMISES = {
             f"{of['seconds']:.0f} s"
         ),
     ),
+    "order of keys": Promise(
+        "The tasks of a key are executed in the order of their commits",
+        "Three producers add to the same keys of `Limits(ordered=True)` while a random worker is killed every 0.6 s; "
+        "lease 2 s. A ledger that stepwell does not know of has when each add began and was committed, and when each "
+        "body began and ended. Void unless messages were executed again.",
+        lambda of: (
+            f"{of['messages']:,} messages, {of['kills']} kills: of {of['pairs']:,} pairs of which one was committed "
+            f"before the other was added, 0 in the wrong order; {of['again']} executed again"
+        ),
+    ),
     "keys": Promise(
         "Neither many keys nor a noisy one make a claim of a limited queue dearer",
         "Postgres, plans made on empty tables. Buffers a task of a claim of 1, 10 and 50: of 1,000 keys, the same "

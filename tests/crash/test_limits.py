@@ -3,9 +3,10 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.ground.waiting import wait_for
 LEASE = 2
 KILL_EVERY = 0.6
 KEYS = 5
+PRODUCERS = 3
 BOTH = Limits(running=6, per_key=2, key="tenant")
 
 
@@ -59,10 +61,64 @@ def test_limits_hold_while_workers_are_killed(
              most_of_a_key=most_of_a_key, looks=seen.total(), seconds=seconds)  # fmt: skip
 
 
+@pytest.mark.proves("LI-18")
+@pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process")
+def test_each_key_is_in_order_while_workers_are_killed(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
+    processes, each = scale.of(3, 4), scale.of(20, 300)
+    run_apart(_limit(site.url, Limits(running=KEYS, key="tenant", ordered=True)))
+    producers = [threading.Thread(target=run_apart, args=(_produce(site, first, each),)) for first in range(PRODUCERS)]
+    with site.crew(processes, lease=LEASE, concurrency=10) as crew:
+        site.wait_for_sessions(crew)
+        for producer in producers:
+            producer.start()
+        _kill_until_all_ended(site, crew, PRODUCERS * each, deadline=time.monotonic() + scale.of(60, 900))
+        for producer in producers:
+            producer.join()
+        site.wait_for_success(crew, PRODUCERS * each)
+    overtaken, pairs = _overtaken(Ledger(site.ledger).read())
+    assert not overtaken, f"of {pairs} pairs these began before what was committed before them had ended"
+    again = executed_more_than_once(site.witness.executions())
+    landed = len(crew.killed) > 1 and pairs > each and (again or not scale.is_full)
+    void_unless(landed, f"{len(crew.killed)} kills, {again} executed again, {pairs} pairs in order")
+    measured("order of keys", messages=PRODUCERS * each, pairs=pairs, kills=len(crew.killed), again=again)
+
+
+async def _produce(site: Site, first: int, count: int) -> None:
+    """Add messages one after the other; note in the ledger when each began to be added, and when it was committed."""
+    ledger = Ledger(site.ledger)
+    async with connect(site.url) as store:
+        for n in range(first, count * PRODUCERS, PRODUCERS):
+            ledger.write(phase="adding", added=n)
+            await store.enqueue(QUEUE, {"n": n, "seconds": 0.1, "tenant": f"tenant-{n % KEYS}"}, max_attempts=20)
+            ledger.write(phase="added", added=n)
+
+
+def _overtaken(lines: Iterable[dict[str, Any]]) -> tuple[list[tuple[int, int]], int]:
+    """Pairs of one key of which the second began though the first, committed before it was added, had not ended."""
+    committed: dict[int, list[int]] = {key: [] for key in range(KEYS)}
+    before: dict[int, list[int]] = {}
+    ended, begun, wrong = set[int](), set[int](), list[tuple[int, int]]()
+    for line in lines:
+        match line["phase"]:
+            case "adding":
+                before[line["added"]] = list(committed[line["added"] % KEYS])
+            case "added":
+                committed[line["added"] % KEYS].append(line["added"])
+            case "start":
+                wrong += [(first, line["n"]) for first in before[line["n"]] if first not in ended]
+                later = (n for n in begun if line["n"] in before[n])
+                wrong += [(line["n"], n) for n in later]
+                begun.add(line["n"])
+            case "end":
+                ended.add(line["n"])
+    return wrong, sum(map(len, before.values()))
+
+
 async def _limit(url: str, limits: Limits) -> None:
     async with connect(url) as store:
         await store.create_queue(QUEUE)
-        await store.limits.set(QUEUE, running=limits.running, per_key=limits.per_key, key=limits.key)
+        said = {name: getattr(limits, name) for name in ("running", "per_key", "key")}
+        await store.limits.set(QUEUE, **said, ordered=limits.ordered or None)
 
 
 def _kill_until_all_ended(site: Site, crew: Crew, count: int, deadline: float) -> None:

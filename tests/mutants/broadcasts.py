@@ -91,7 +91,7 @@ BROADCAST_MUTANTS = (
         "a queue that is being drained loses what an event triggers",
         "BC-11",
         "store/broadcasts.py",
-        "                    inside=True,\n",
+        "                inside=True,\n",
         "",
         TRIGGERS + "test_a_paused_and_a_draining_queue_lose_no_event",
     ),

@@ -13,7 +13,77 @@ SQL = "store/sql/limits.sql"
 RATES = "tests/limits/test_rates.py::"
 WINDOWS = RATES + "test_rates_in_all_and_of_keys_hold_in_every_window"
 
+ORDERED = "tests/limits/test_ordered.py::"
+NEXT = ORDERED + "test_the_next_of_a_key_waits_until_the_one_before_has_ended"
+EVERY_WAY = ORDERED + "test_every_way_to_add_keeps_the_order"
+STOPS = ORDERED + "test_behind_a_dead_letter_the_others_may_have_to_wait"
+EARLIER = ORDERED + "test_what_was_there_before_the_order_stands_before_all_that_comes"
+
 LIMIT_MUTANTS = (
+    Mutant(
+        "limits: an add that knows of no order writes a message beside it",
+        "LI-18",
+        "store/sql/upkeep.sql",
+        " where queue.id is null or queue.draining or queue.ordered is not null;",
+        " where queue.id is null or queue.draining;",
+        EVERY_WAY,
+    ),
+    Mutant(
+        "limits: a cancelled task keeps its place in the order",
+        "LI-18",
+        "store/sql/control.sql",
+        "position = case when task.owner is null and not {cleans_up} then null else task.position end,",
+        "position = task.position,",
+        EVERY_WAY,
+    ),
+    Mutant(
+        "limits: nothing goes on behind a cancelled task",
+        "LI-18",
+        "store/control.py",
+        'await self._db.groups.let_go(row for row in changed if row["status"] == RunStatus.CANCELLED)',
+        "pass",
+        NEXT,
+    ),
+    Mutant(
+        "limits: a dead letter stops those of its key",
+        "LI-18",
+        "store/rules.py",
+        "queue.ordered = 'skip'",
+        "queue.ordered = 'none'",
+        NEXT,
+    ),
+    Mutant(
+        "limits: a dead letter never stops those of its key",
+        "LI-18",
+        "store/rules.py",
+        "queue.ordered = 'skip'",
+        "queue.ordered is not null",
+        STOPS,
+    ),
+    Mutant(
+        "limits: by hand a message is taken out of its order",
+        "LI-18",
+        "store/sql/limits.sql",
+        "(:worker is not null or task.position is null) and",
+        "",
+        NEXT,
+    ),
+    Mutant(
+        "limits: what was there before the order stands in none",
+        "LI-18",
+        "store/limiters.py",
+        'rows = yield Call("tasks_without_order", params)',
+        'rows = (yield Call("tasks_without_order", params)) and ()',
+        EARLIER,
+    ),
+    Mutant(
+        "limits: a task that another replaces changes its key in the order",
+        "LI-18",
+        "store/sql/tasks.sql",
+        "limit_key = case when task.position is null then {limit_key} else task.limit_key end",
+        "limit_key = {limit_key}",
+        ORDERED + "test_a_task_that_another_replaces_keeps_its_place",
+    ),
     Mutant(
         "limits: a claim on Postgres does not count who has a place",
         "LI-01",

@@ -31,9 +31,9 @@ RUNS_MUTANTS = (
         "any queue counts as a workflow",
         "T-05",
         "store/sql/runs.sql",
-        "select queue.id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id\n"
+        "  from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id\n"
         " where queue.tenant = :tenant and queue.name = :name;",
-        "select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name;",
+        "  from {queue} as queue where queue.tenant = :tenant and queue.name = :name;",
         TRIGGERING + "test_an_unknown_name_is_refused_and_nothing_is_written",
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """What a claim of a limited queue costs: by how much it takes, not by how many keys there are, or how much one has."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -33,7 +33,7 @@ async def test_neither_many_keys_nor_a_noisy_one_make_a_claim_dearer(
     prepared: Prepared,
     scale: Scale,
     measured: Callable[..., None],
-    rates: dict[str, str],
+    rates: dict[str, Any],
 ) -> None:
     store, some = live_store, 1_000
     many, noisy = scale.of(5_000, 100_000), scale.of(20_000, 1_000_000)

@@ -422,7 +422,7 @@ def _limits(of: Subjects) -> list[str]:
         f"update {{task}} set losses = 1, limit_key = 'lost' where id in ({_listed(of.lost_of_keys)})",
         f"update {{task}} set limit_key = 'few-' || id where id between {of.placed[0]} and {of.ready_of_keys[-1]}",
         f"update {{task}} set ready = true where id between {of.ready_of_keys[0]} and {of.ready_of_keys[-1]}",
-        f"update {{queue}} set limited = true, key_path = '$.tenant' where id = {of.limited}",
+        f"update {{queue}} set limited = true, ordered = 'skip', key_path = '$.tenant' where id = {of.limited}",
         (
             "insert into {limiter} (queue_id, per_key, running, declared, edited, cursor, updated_at,"
             " rate, period, burst, key_rate, key_period, key_burst)"

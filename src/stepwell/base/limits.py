@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from stepwell.base.names import check_whole
 from stepwell.base.rates import Rate
 from stepwell.errors import InvalidOption
 
 MOST_RUNNING: Final = 100_000
+AfterDead = Literal["skip", "stop"]
 PATHS: Final = {"key": "path", "cost": "cost_path"}  # what names a part of the input, and as what its place is stored
 WAKES_COST: Final = "wakes_cost"  # as what is stored that a run that goes on costs again
 _PATH: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
@@ -28,6 +29,10 @@ class Limits:
     `rate` is how many begin in any period of that length, as `"50/s"` or a `Rate`, and `key_rate` how many of each key.
     `cost` is the part of the input that says how many units of a rate a task costs; without it each costs 1. A retry
     costs as much again; a run that goes on after a sleep or a wait costs nothing.
+
+    With `ordered` the tasks of a key are executed one after the other, in the order of their commits: none begins
+    before the one before it has ended, with all its retries, sleeps and waits. Those behind a dead letter go on
+    (`after_dead` "skip") or wait until it is requeued or dropped ("stop").
     """
 
     running: int | None = None
@@ -36,6 +41,8 @@ class Limits:
     rate: Rate | str | None = None
     key_rate: Rate | str | None = None
     cost: str | None = None
+    ordered: bool = False
+    after_dead: AfterDead = "skip"
 
     def __post_init__(self) -> None:
         for option in ("running", "per_key"):
@@ -48,6 +55,14 @@ class Limits:
             path = getattr(self, option)
             if path is not None and (not isinstance(path, str) or not _PATH.fullmatch(path)):
                 raise InvalidOption(option, path, "it is a name in the input, such as 'tenant' or 'user.id'")
+        if not isinstance(self.ordered, bool):
+            raise InvalidOption("ordered", self.ordered, "it is True or False")
+        if self.after_dead not in get_args(AfterDead):
+            raise InvalidOption("after_dead", self.after_dead, "it is 'skip' or 'stop'")
+        if self.after_dead != "skip" and not self.ordered:
+            raise InvalidOption(
+                "after_dead", self.after_dead, "only what is in order waits for a dead letter: say `ordered=True`"
+            )
 
     def path(self, option: str, of: str, parameters: Collection[str] | None) -> str | None:
         """Where the key or cost stands in the stored input, for a workflow with these parameters or any other queue."""
@@ -83,6 +98,8 @@ def declared_limits(
     if limits is None:
         return None
     said = {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+    if not limits.ordered:
+        said |= {"ordered": None, "after_dead": None}
     said |= {path: limits.path(option, of, parameters) for option, path in PATHS.items()}
     said |= {WAKES_COST: True} if wakes_cost else {}
     return {name: storable(value) for name, value in said.items() if value is not None}
@@ -109,7 +126,14 @@ def meters_of(said: Mapping[str, Any]) -> dict[str, int | None]:
     return numbers
 
 
+def order_of(said: Mapping[str, Any]) -> AfterDead | None:
+    """What the others of a key do when one is dead, by what was said by name; None if they have no order."""
+    if not said.get("ordered"):
+        return None
+    return "stop" if said.get("after_dead") == "stop" else "skip"
+
+
 def limits_of(said: Mapping[str, Any]) -> Limits:
     """The limits that were said by name."""
-    known = Limits.__dataclass_fields__
+    known = Limits.__dataclass_fields__.keys() - (() if said.get("ordered") else {"after_dead"})
     return Limits(**{name: value for name, value in said.items() if name in known})

@@ -23,6 +23,7 @@ TEXTS: Final = {
     "key": "PATH",
     "cost": "PATH",
 }  # what is set, and what it looks like
+CHOICES: Final = {"ordered": ("yes", "no"), "after_dead": ("skip", "stop")}
 
 
 @click.group()
@@ -73,6 +74,7 @@ def set_(asked: Invocation, queue: str, changes: Sequence[str]) -> None:
       stepwell limit set render running=20 per_key=3
       stepwell limit set mail rate=50/s key_rate="100/1m burst 20"
       stepwell limit set render running=none
+      stepwell limit set ledger key=account ordered=yes after_dead=stop
     """
     asked.do(lambda store: _set(store, asked, queue, changes))
 
@@ -165,6 +167,8 @@ async def _show(store: Store, asked: Invocation, queue: str, most: int, after: s
     rates = [f"{limits.rate} begin"] if limits.rate is not None else []
     rates += [f"{limits.key_rate} of each key"] if limits.key_rate is not None else []
     each += f"; {', '.join(rates)}" if rates else ""
+    stops = ", and stop behind a dead letter" if limits.after_dead == "stop" else ""
+    each += f"; those of a key go in order{stops}" if limits.ordered else ""
     each += f"; each costs what its {limits.cost} says" if limits.cost is not None else ""
     changed = f"; changed: {_edited(info)}" if info.edited else ""
     say(f"{queue} runs {info.running} of {of} at once{each}{changed}", hang=2)
@@ -178,8 +182,13 @@ async def _set(store: Store, asked: Invocation, queue: str, changes: Sequence[st
     given: dict[str, Any] = {}
     for change in changes:
         name, is_said, value = change.partition("=")
+        if name in CHOICES and value in CHOICES[name]:
+            given[name] = value == "yes" if name == "ordered" else value
+            continue
         if not is_said or name not in (*NUMBERS, *TEXTS):
-            known = ", ".join([*(f"{one}=N" for one in NUMBERS), *(f"{one}={like}" for one, like in TEXTS.items())])
+            choices = (f"{one}={'|'.join(like)}" for one, like in CHOICES.items())
+            texts = (f"{one}={like}" for one, like in TEXTS.items())
+            known = ", ".join([*(f"{one}=N" for one in NUMBERS), *texts, *choices])
             raise Stop(USAGE, f"{change} is none of {known}", f"stepwell limit show {queue}")
         if value != "none" and name in NUMBERS and not value.isdecimal():
             raise Stop(USAGE, f"{change}: it is a whole number, or none", f"stepwell limit show {queue}")

@@ -24,7 +24,7 @@ from stepwell.store.held_keys import (
     refuse_closed,
 )
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
-from stepwell.store.ordered_groups import OrderedRow, add_in_order
+from stepwell.store.ordered_groups import add_in_order, in_order, ordered_row_of
 from stepwell.store.rows import ROW_BYTES, NewTask, row_of, size_of
 from stepwell.store.workflows import Living, create_workflow, find_workflow
 
@@ -91,9 +91,14 @@ def add_chunks(
     # Asked before the commit: if a key has another payload, the whole transaction is rolled back.
     if missing := [(task, task_id) for task, task_id in numbered if task_id not in done]:
         done |= found_among(missing, (yield asking_after(missing)))
-        unfound = [task for task, task_id in missing if task_id not in done]
+        unfound = [pair for pair in missing if pair[1] not in done]
         if unfound:
-            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
+            closed = yield asking_whether_closed([task for task, _ in unfound])
+            if in_turn := (yield from in_order([pair for pair in unfound if pair[0].conditions is None], closed)):
+                by_id = sorted(in_turn, key=lambda pair: pair[1])  # those of a group in the order of the call
+                done |= yield from add_chunks(statement, params, by_id, ended)
+            else:
+                refuse_closed([task for task, _ in unfound], closed)
     return done | {task_id: TaskId.found(done[last]) for task_id, last in same.items() if last in done}
 
 
@@ -112,15 +117,11 @@ def _chunks(numbered: Sequence[Numbered]) -> Iterator[list[Numbered]]:
 
 
 def _added(statement: str, params: dict[str, Value], chunk: Sequence[Numbered]) -> Script[list[Row]]:
-    ordered = [ordered_row_of(task, task_id) for task, task_id in chunk if task.group_key is not None]
-    plain = [pair for pair in chunk if pair[0].group_key is None and pair[0].conditions is None]
+    unsaid = [pair for pair in chunk if pair[0].conditions is None]
+    ordered = [ordered_row_of(*pair) for pair in unsaid if pair[0].group_key is not None]
+    plain = [pair for pair in unsaid if pair[0].group_key is None]
     added = (yield Call(statement, params, [row_of(*pair) for pair in plain])) if plain else []
     return [*added, *((yield from add_in_order(params, ordered)) if ordered else ())]
-
-
-def ordered_row_of(task: NewTask, task_id: int) -> OrderedRow:
-    """A new task of an ordered group, as `ordered_groups` takes it."""
-    return *row_of(task, task_id), task.group_key, task.after_failure
 
 
 def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:

@@ -23,7 +23,8 @@ from stepwell.store.audit import What
 from stepwell.store.choice import choice_of, choices_in
 from stepwell.store.draft import Drafted
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.rows import Claimed, NewTask, row_of
+from stepwell.store.ordered_groups import add_each
+from stepwell.store.rows import Claimed, NewTask
 from stepwell.store.transaction import headers_here
 from stepwell.values.codec import decode, encode, payload_hash
 from stepwell.values.lossless import refuse_unnamed
@@ -198,24 +199,21 @@ class Broadcasts:
 
     def _triggering(self, task: Claimed, sent: Sent, page: Sequence[Row], ids: Sequence[int]) -> Script[set[int]]:
         """A run of each of these workflows has the event as its input, and its number as its key: there is one."""
-        rows = [
-            row_of(
-                NewTask(
-                    TaskKind.RUN,
-                    row["queue_id"],
-                    "",
-                    bytes(sent.data).decode(),
-                    priority=row["priority"],
-                    max_attempts=row["max_attempts"],
-                    key=run_key(sent.name, task.id),
-                    inside=True,
-                    headers=task.headers,
-                ),
-                task_id,
+        runs = [
+            NewTask(
+                TaskKind.RUN,
+                row["queue_id"],
+                "",
+                bytes(sent.data).decode(),
+                priority=row["priority"],
+                max_attempts=row["max_attempts"],
+                key=run_key(sent.name, task.id),
+                inside=True,
+                headers=task.headers,
             )
-            for row, task_id in zip(page, ids, strict=True)
+            for row in page
         ]
-        added = {row["id"] for row in (yield Call("add_tasks_once", self._db.params(), rows))}
+        added = set((yield from add_each("add_tasks_once", self._db.params(), runs, ids)))
         yield from self._fenced(task)
         return {row["queue_id"] for row, task_id in zip(page, ids, strict=True) if task_id in added}
 

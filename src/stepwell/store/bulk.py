@@ -72,7 +72,7 @@ class Bulk:
     async def _cancel(self, by: By, run_ids: Sequence[int]) -> int:
         woken = set[int]()
         changed, stopped = await self._db.transact_again(partial(self._cancelling_all, run_ids, by, woken))
-        self._db.control.tell_cancelled(changed, woken)
+        await self._db.control.tell_cancelled(changed, woken)
         return len(stopped)
 
     def _cancelling_all(
@@ -91,6 +91,7 @@ class Bulk:
     async def _delete(self, by: By, run_ids: Sequence[int]) -> int:
         deleted, woken = await self._db.driver.transact(partial(self._deleting, run_ids, by))
         self._db.wakeups.hint(woken)
+        await self._db.groups.let_go(deleted)
         return len(deleted)
 
     def _deleting(self, run_ids: Sequence[int], by: By) -> Script[tuple[list[Row], set[int]]]:

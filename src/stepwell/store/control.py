@@ -35,7 +35,7 @@ class Control:
         """Cancel a run or a message, or ask its worker to stop it."""
         woken = set[int]()
         changed = await self._steered(partial(self._cancelling, check_id(run_id), by, woken))
-        self.tell_cancelled(changed, woken)
+        await self.tell_cancelled(changed, woken)
         status = next((row["status"] for row in changed if row["id"] == run_id), None)
         if status is None:
             return CancelAnswer.TOO_LATE
@@ -48,7 +48,7 @@ class Control:
         if not ids:
             return False, woken
         ended = await self._db.driver.transact(partial(self._expiring, ids, woken))
-        self.tell_cancelled(ended, woken)
+        await self.tell_cancelled(ended, woken)
         return bool(ended), woken
 
     async def pause(self, run_id: int, by: By) -> bool:
@@ -97,12 +97,13 @@ class Control:
         self._db.wakeups.hint({row["queue_id"] for row in let_go})
         return len(let_go)
 
-    def tell_cancelled(self, changed: Sequence[Row], woken: set[int]) -> None:
+    async def tell_cancelled(self, changed: Sequence[Row], woken: set[int]) -> None:
         """Tell the callers that wait for these runs that they are cancelled, and the workers that they have to stop."""
         self._db.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
         running = {row["id"]: row["turn"] for row in changed if row["status"] == RunStatus.RUNNING}
         self._db.tasks.wished(Wish.CANCEL, running)
         self._db.wakeups.hint(woken)
+        await self._db.groups.let_go(row for row in changed if row["status"] == RunStatus.CANCELLED)
 
     async def _steered(self, script: partial[Script[list[Row] | None]]) -> list[Row]:
         """The rows that a script has changed of the run that is its first argument; raises if there is no such run."""

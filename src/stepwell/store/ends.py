@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.records import RunStatus, TaskKind
-from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.driver import Call, Row, Script
 from stepwell.store.emission import Emission
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
-from stepwell.store.rows import NewTask, row_of
+from stepwell.store.ordered_groups import add_each
+from stepwell.store.rows import NewTask
 from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def _tell_workflows(database: Database, letters: Sequence[Row]) -> Script[set[in
         return set()
     blocks = yield from reserve_blocks(-(-len(letters) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
-    rows = []
-    for letter, task_id in zip(letters, ids, strict=False):
+    tasks = []
+    for letter in letters:
         said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
         said |= {name: shown_value(letter[name]) for name in ("input", "error")}
         task = NewTask(
@@ -85,8 +86,8 @@ def _tell_workflows(database: Database, letters: Sequence[Row]) -> Script[set[in
             inside=True,
             headers=letter["headers"],
         )
-        rows.append(row_of(task, task_id))
-    yield from _added(database, rows)
+        tasks.append(task)
+    yield from _added(database, tasks, ids)
     return {letter["letter_queue_id"] for letter in letters}
 
 
@@ -97,17 +98,17 @@ def _tell_instances(database: Database, ended: Sequence[int]) -> Script[set[int]
         return set()
     blocks = yield from reserve_blocks(-(-len(effects) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
-    rows = []
-    for effect, task_id in zip(effects, ids, strict=False):
+    tasks = []
+    for effect in effects:
         said = json.dumps({"id": effect["instance"], "dead_letter": effect["id"]})
         queue_id = effect["inputs_queue_id"]
         task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
-        rows.append(row_of(task, task_id))
-    yield from _added(database, rows)
+        tasks.append(task)
+    yield from _added(database, tasks, ids)
     return {effect["inputs_queue_id"] for effect in effects}
 
 
-def _added(database: Database, rows: Sequence[tuple[Value, ...]]) -> Script[None]:
+def _added(database: Database, tasks: Sequence[NewTask], ids: Sequence[int]) -> Script[None]:
     params = database.params()
-    added = yield Call("add_tasks", params, rows)
-    yield from database.audit.created(params, [row["id"] for row in added])
+    added = yield from add_each("add_tasks", params, tasks, ids[: len(tasks)])
+    yield from database.audit.created(params, added)

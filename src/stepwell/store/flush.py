@@ -214,14 +214,16 @@ class GroupCommit:
         self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
 
     def _lane_of(self, operation: Operation) -> Lane:
-        if operation.group is not None:
-            return self._joining if operation.lane is None else self._leaving
+        if operation.group is not None and operation.lane is None:
+            return self._joining
         if operation.key is not None and operation.lane is None and self._keyed is not None:
             return self._keyed
         if operation.lane is not None:  # the operations of one task stay in one lane, so that they are written in order
             for lane in self._lanes:
                 if operation.lane in lane.tasks:
                     return lane
+            if operation.group is not None:
+                return self._leaving
         if len(self._lanes[0].pending) <= CROWD:
             return self._lanes[0]
         return min(self._lanes, key=lambda lane: len(lane.pending))
@@ -271,7 +273,7 @@ class GroupCommit:
 
     async def _try(self, lane: Lane, batch: list[Operation]) -> None:
         """Write the operations in one transaction; those that it leaves unanswered are repeated."""
-        calls, apart = self._calls(lane, batch), lane is self._joining or lane is self._leaving
+        calls, apart = self._calls(lane, batch), any(one.group is not None for one in batch)
         try:
             rows = await (
                 self._transact(partial(one_by_one, calls), LOCKS) if apart else self._driver.run(lane.slot, calls)

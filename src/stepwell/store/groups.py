@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stepwell.base.events import OrderRepaired
 from stepwell.store.driver import Call, Row, Script
-from stepwell.store.ordered_groups import lock_groups
+from stepwell.store.ordered_groups import groups_of, let_next_go, lock_groups
+from stepwell.store.pending import GroupKey
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -31,7 +32,8 @@ class GroupStats:
     tasks: int  # in all of them
     oldest: float | None  # seconds since the first of them was added
     stopped: int  # groups that wait for a dead letter: until it is requeued, dropped or deleted
-    repaired: int  # groups of which upkeep had to wake the first task: none, or something is wrong in stepwell
+    # Groups of which upkeep had to wake the first task: a process died just after a cancel, or stepwell is wrong.
+    repaired: int
 
 
 @dataclass(eq=False)
@@ -63,6 +65,18 @@ class Groups:
         params = self._db.params(limit=PIECE, before=moment["now"] - int(KEPT * 1_000_000))
         removed = await self._db.driver.write(Call("remove_groups", params))
         return len(asleep) == PIECE or len(removed) == PIECE
+
+    async def let_go(self, left: Iterable[Row]) -> None:
+        """Let those go on that stood behind these tasks, which a transaction has ended that did not lock their groups.
+
+        Were it to lock them after its tasks, it could deadlock with a settle. If this process dies, `tidy` does it.
+        """
+        if groups := sorted(groups_of(left)):
+            self._db.wakeups.hint(await self._db.transact(partial(self._letting_go, groups)))
+
+    def _letting_go(self, groups: Sequence[GroupKey]) -> Script[set[int]]:
+        yield from lock_groups(groups)
+        return (yield from let_next_go(self._db.params(), groups))
 
     def _repair(self, asleep: Sequence[Row]) -> Script[list[Row]]:
         groups = sorted((row["queue_id"], row["group_key"]) for row in asleep)

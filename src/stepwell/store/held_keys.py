@@ -14,7 +14,8 @@ from stepwell.records import TaskId
 from stepwell.store.audit import Audit, By
 from stepwell.store.control import cancelling
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.rows import Conditions, NewTask, row_of
+from stepwell.store.ordered_groups import add_in_order, conditional_row_of, in_order, ordered_row_of
+from stepwell.store.rows import Conditions, NewTask
 from stepwell.values.versions import are_same_payload
 
 MOST_RACES: Final = 10
@@ -30,13 +31,6 @@ class Ended:
     again: bool = False  # an earlier try, whose reply was lost, may have been committed
     rows: list[Row] = field(default_factory=list)
     woken: set[int] = field(default_factory=set)  # queues of parents that are ready now
-
-
-def conditional_row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
-    """A new task as the row set of `add_with_conditions`."""
-    said = task.conditions or Conditions()
-    ends = said.expires_after, said.expires_at
-    return *row_of(task, task_id), int(said.until_begun), *ends, int(said.keeps_result)
 
 
 def keyed_by_period(params: dict[str, Value], numbered: Sequence[Numbered]) -> Script[Sequence[Numbered]]:
@@ -89,8 +83,7 @@ def add_with_conditions(
     for _ in range(MOST_RACES):
         left = _without(left, done)
         if left:
-            rows = [conditional_row_of(task, task_id) for task_id, task in left.items()]
-            added = [row["id"] for row in (yield Call("add_with_conditions", params, rows))]
+            added = [row["id"] for row in (yield from _written(params, left))]
             yield from ended.audit.created(params, added)
             done |= {task_id: TaskId(task_id) for task_id in added}
             left = _without(left, done)
@@ -102,8 +95,19 @@ def add_with_conditions(
         stands = {row["asked"] for row in found if not row["waits"] or not _is_rival(left[row["asked"]])}
         if not (freed := [task for task_id, task in left.items() if task_id not in stands]):
             break
-        refuse_closed(freed, (yield asking_whether_closed(freed)))
+        closed = yield asking_whether_closed(freed)
+        in_turn = yield from in_order([(task, task_id) for task_id, task in left.items()], closed)
+        left |= {task_id: task for task, task_id in in_turn}
+        if not in_turn:
+            refuse_closed(freed, closed)
     return done
+
+
+def _written(params: dict[str, Value], left: Mapping[int, NewTask]) -> Script[list[Row]]:
+    ordered = [ordered_row_of(task, task_id) for task_id, task in left.items() if task.group_key is not None]
+    plain = [conditional_row_of(task, task_id) for task_id, task in left.items() if task.group_key is None]
+    added = (yield Call("add_with_conditions", params, plain)) if plain else []
+    return [*added, *((yield from add_in_order(params, ordered)) if ordered else ())]
 
 
 def _without(left: Mapping[int, NewTask], done: Mapping[int, TaskId]) -> dict[int, NewTask]:
@@ -188,4 +192,5 @@ def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
         queue = next(task.queue for task in tasks if task.queue_id == row["id"])
         if row["draining"] is None:
             raise Refused(f"the queue {queue} is not there any more")
-        raise QueueDraining(queue)
+        if row["draining"]:
+            raise QueueDraining(queue)

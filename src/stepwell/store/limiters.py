@@ -9,13 +9,24 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.limits import MOST_RUNNING, PATHS, WAKES_COST, Limits, limits_of, meters_of, storable
+from stepwell.base.limits import (
+    MOST_RUNNING,
+    PATHS,
+    WAKES_COST,
+    AfterDead,
+    Limits,
+    limits_of,
+    meters_of,
+    order_of,
+    storable,
+)
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
 from stepwell.base.rates import Meter, Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
 from stepwell.records import Page
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.limits_info import LimitedKey, LimitedPlace, LimitsInfo, key_of, waits_of
+from stepwell.store.ordered_groups import let_next_go
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -60,15 +71,21 @@ class Limiters:
         rate: Rate | str | None = KEPT,
         key_rate: Rate | str | None = KEPT,
         cost: str | None = KEPT,
+        ordered: bool | None = None,
+        after_dead: AfterDead | None = None,
     ) -> LimitsInfo | None:
         """Change the limits of a queue or workflow, over what its code declares; None takes a limit away.
 
         It holds for all workers and stays until `reset`, over every deploy. What runs goes on: where that is more than
-        the new limit, nothing begins until it fits.
+        the new limit, nothing begins until it fits. What stands in order stays so when `ordered` is taken back.
         """
         given = {"running": running, "per_key": per_key, "key": key, "rate": rate, "key_rate": key_rate, "cost": cost}
-        changes = {name: value for name, value in given.items() if value != KEPT}
-        checked = limits_of({name: value for name, value in changes.items() if value is not None})
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value != KEPT}
+        changes |= {
+            name: value for name, value in (("ordered", ordered), ("after_dead", after_dead)) if value is not None
+        }
+        asked = {name: value for name, value in changes.items() if value is not None}
+        checked = limits_of({"ordered": "after_dead" in asked, **asked})
         changes = {name: storable(getattr(checked, name)) for name in changes}
         number = await self._limitable(queue)
         await self._db.transact(partial(self._change, number, changes))
@@ -234,11 +251,26 @@ class Limiters:
         after = 0
         while found := await self._db.transact(partial(self._adopt_some, queue_id, after)):
             after = found[-1]
+        after = 0
+        while found := await self._db.transact(partial(self._order_some, queue_id, after)):
+            after = found[-1]
         await self._db.transact(partial(self._adopted, queue_id))
 
     def _adopt_some(self, queue_id: int, after: int) -> Script[list[int]]:
         rows = yield Call("adopt_tasks", {"queue_id": queue_id, "after": after, "limit": CHUNK})
         return sorted(row["id"] for row in rows)
+
+    def _order_some(self, queue_id: int, after: int) -> Script[list[int]]:
+        """Put tasks from before the order of their queue into it, before all that was added since."""
+        params = self._db.params(queue_id=queue_id, after=after, limit=CHUNK)
+        rows = yield Call("tasks_without_order", params)
+        if rows:
+            groups = sorted({(queue_id, row["limit_key"]) for row in rows})
+            yield Call("join_groups", params, [(*group, "wait", 0, 0) for group in groups])
+            yield Call("place_in_order", params, [(row["id"], row["limit_key"]) for row in rows])
+            yield Call("hold_back", params, groups)
+            yield from let_next_go(params, groups)
+        return [row["id"] for row in rows]
 
     def _adopted(self, queue_id: int) -> Script[None]:
         yield Call("lock_limiter", self._db.params(queue_id=queue_id))
@@ -295,14 +327,19 @@ class Limiters:
     ) -> Script[None]:
         """Write the limits; a queue of which nothing is said any more has none."""
         said = _effective(declared, edited)
-        limited = keeps or declared is not None or bool(edited)
+        limited, ordered = keeps or declared is not None or bool(edited), order_of(said)
+        begins = False
+        if limited and ordered:  # adds that are under way end first
+            [queue] = yield Call("lock_queue", {"queue_id": queue_id})
+            begins = not queue["ordered"]
         if limited:
             texts = {"declared": None if declared is None else json.dumps(declared), "edited": json.dumps(edited)}
             numbers = {"running": said.get("running"), "per_key": said.get("per_key"), **meters_of(said)}
-            numbers[WAKES_COST] = said.get(WAKES_COST, False)
+            numbers |= {WAKES_COST: said.get(WAKES_COST, False), "begins_order": begins}
             yield Call("put_limiter", {**self._db.params(), "queue_id": queue_id, **numbers, **texts})
         # After the limiter: a claim holds that, and looks at the queue.
         paths = {path: said.get(path) if limited else None for path in PATHS.values()}
+        paths["ordered"] = ordered if limited else None
         yield Call("limit_queue", {"queue_id": queue_id, "limited": limited, **paths})
         if is_new and limited:
             yield Call("admit_running", {"queue_id": queue_id})

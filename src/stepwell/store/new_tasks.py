@@ -30,7 +30,6 @@ from stepwell.store.add import (
     add_together,
     in_lock_order,
     load,
-    ordered_row_of,
 )
 from stepwell.store.conditions import ConditionOptions
 from stepwell.store.draft import Addressed, Asked, Draft, Drafted, drafted_runs, examples
@@ -40,10 +39,10 @@ from stepwell.store.held_keys import (
     Ended,
     asking_after,
     asking_whether_closed,
-    conditional_row_of,
     found_among,
     refuse_closed,
 )
+from stepwell.store.ordered_groups import conditional_row_of, order_keys, ordered_row_of, placed
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.rows import NewTask, row_of, size_of
 from stepwell.store.transaction import Tx
@@ -82,6 +81,11 @@ class NewTasks:
     """Writes drafted tasks."""
 
     _db: Database
+    in_order: set[int] = dataclasses.field(default_factory=set)  # queues known to keep the order of their keys
+
+    def learn_order(self, queue_id: int, *, ordered: bool) -> None:
+        """Remember whether a queue keeps the order of its keys; an add that is mistaken writes nothing, and asks."""
+        (self.in_order.add if ordered else self.in_order.discard)(queue_id)
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
         """Write drafted tasks, in a transaction of their own or in the user's."""
@@ -114,6 +118,8 @@ class NewTasks:
         """Write a task, or find the one that has its key already."""
         [task_id] = await self._db.ids.take(1)
         for _ in range(MOST_RACES):
+            if task.queue_id in self.in_order and task.group_key is None:
+                task = await self._in_its_order(task, task_id)
             answer = await self._added(task, task_id)
             if answer.value is not None:
                 if task.delay or task.conditions is not None:
@@ -121,8 +127,18 @@ class NewTasks:
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
-            refuse_closed([task], await self._read(asking_whether_closed([task])))
+            closed = await self._read(asking_whether_closed([task]))
+            if task.group_key is None and any(row["ordered"] for row in closed):
+                self.learn_order(task.queue_id, ordered=True)
+            else:
+                refuse_closed([task], closed)
         raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
+
+    async def _in_its_order(self, task: NewTask, task_id: int) -> NewTask:
+        """The task; in the group of its key, if its queue keeps the order of its keys."""
+        [(found, _)] = placed([(task, task_id)], await self._read(order_keys([(task, task_id)])))
+        self.learn_order(task.queue_id, ordered=found.group_key is not None)
+        return found
 
     async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
         """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
@@ -198,12 +214,12 @@ class NewTasks:
                 ended.again = True
 
         done = await self._db.repeat(tried)
-        self._tell(ended)
+        await self._tell(ended)
         return done
 
-    def _tell(self, ended: Ended) -> None:
+    async def _tell(self, ended: Ended) -> None:
         if ended.rows:
-            self._db.control.tell_cancelled(ended.rows, ended.woken)
+            await self._db.control.tell_cancelled(ended.rows, ended.woken)
 
     def _patience(self, rows: Sequence[object]) -> float:
         return self._db.options.timeout + len(rows) * SLOWEST_ROW
@@ -227,7 +243,7 @@ class NewTasks:
             return add_together(params, asked, numbers, self._db.living, ended)
 
         ids = await self._db.transact_again(script)
-        self._tell(ended)
+        await self._tell(ended)
         self._db.wakeups.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
         self._due_after(_spans(drafted.tasks))
         return ids
@@ -248,8 +264,14 @@ class NewTasks:
         if any(task.conditions is not None and task.conditions.on_conflict == "newest" for task in drafted.tasks):
             raise InvalidOption("newest", True, "a run waits for its children, and cancels none: trigger it in a step")
         tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
+        ids = await self._db.ids.take(len(tasks))
+        if not self.in_order.isdisjoint(queues):
+            numbers = dict(zip(drafted.queues, queues, strict=True))
+            given = [msgspec.structs.replace(task, queue_id=numbers[task.queue]) for task in tasks]
+            numbered = list(zip(given, ids, strict=True))
+            tasks = [task for task, _ in placed(numbered, await self._read(order_keys(numbered)))]
         children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was checked already
-        return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))
+        return Children(children, ids, frozenset(queues))
 
     def draft(self, queue: str | Addressed[Any], **options: Unpack[MessageOptions]) -> Draft:
         """What messages of one call have in common, checked; nothing is written yet."""

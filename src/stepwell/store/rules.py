@@ -34,10 +34,14 @@ _DUE_AGAIN = (
 # Whether the run restarts with it.
 _RESTARTS = "rows.input is not null and task.cancel_requested_at is null and task.held_at is null"
 # Whether a task in an ordered group leaves it with the end of its turn, and the others go on: it is done, or it failed
-# where the others do not wait for that, or it is a dead letter of an outbox whose subjects go on without it.
+# where the others do not wait for that, or it is a dead letter of an outbox whose subjects go on without it, or of a
+# queue whose keys do.
 _SKIPS_DEAD = (
     "coalesce((select route.after_dead = 'skip' from {outbox_route} as route"
     " where route.queue_id = task.queue_id limit 1), false)"
+)
+_SKIPS_DEAD_OF_KEY = (
+    "coalesce((select queue.ordered = 'skip' from {queue} as queue where queue.id = task.queue_id), false)"
 )
 _CONTINUES_AFTER_FAILURE = (
     "coalesce((select ordered_group.after_failure = 'continue' from {ordered_group} as ordered_group"
@@ -51,7 +55,7 @@ _LEAVES_GROUP = (
     f"(task.deleted_at is not null or {_CANCELLED} or rows.status = 'CANCELLED'"
     " or (rows.status = 'SUCCESS' and task.held_at is null)"
     f" or (rows.error is not null and rows.attempt_back = 0 and task.held_at is null and {_CONTINUES_AFTER_FAILURE})"
-    f" or (rows.status = 'ERROR' and task.held_at is null and {_SKIPS_DEAD}))"
+    f" or (rows.status = 'ERROR' and task.held_at is null and ({_SKIPS_DEAD} or {_SKIPS_DEAD_OF_KEY})))"
 )
 
 # By the name of the macro.
@@ -63,7 +67,7 @@ RULES: Final[Mapping[str, str]] = {
     "due_again": f"({_DUE_AGAIN})",
     "restarts": _RESTARTS,  # whether a row of `settle` lets its task restart
     "leaves_group": _LEAVES_GROUP,
-    "continues_after_dead": f"({_CONTINUES_AFTER_FAILURE} or {_SKIPS_DEAD})",
+    "continues_after_dead": f"({_CONTINUES_AFTER_FAILURE} or {_SKIPS_DEAD} or {_SKIPS_DEAD_OF_KEY})",
 }
 
 # Where a queue says that the key of its limits stands in an input; and what a row of `new_task` gets of it.

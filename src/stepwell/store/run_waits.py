@@ -22,6 +22,7 @@ from stepwell.store.driver import LOCKS, Call, Row, Script, Value
 from stepwell.store.event_waits import ended_wait, taking
 from stepwell.store.held_keys import Ended
 from stepwell.store.lock_queue import PATIENCE, Waiter, holder
+from stepwell.store.ordered_groups import groups_of_tasks, lock_groups
 from stepwell.store.rows import ANSWERED
 from stepwell.store.steps import step_of, values_of
 from stepwell.store.wait_query import (
@@ -223,6 +224,9 @@ class RunWaits:
         emitted = [one for one in batch if isinstance(one, AddEvents)]
         if emitted:
             yield from self._db.outboxes.locking([each for one in emitted for each in one.emissions])
+        children = [one for one in batch if isinstance(one, AddChildren)]
+        if groups := {group for one in children for group in groups_of_tasks(one.drafted.tasks)}:
+            yield from lock_groups(groups)
         turns = sorted({(one.task.id, one.task.owner, one.task.turn) for one in batch})
         runs = {row["id"]: row for row in (yield Call("lock_turns", params, turns))}
         answers: dict[Question, Answered] = {}
@@ -241,7 +245,7 @@ class RunWaits:
             yield Call("answer_requests", params, [one.answer for one in replies])
         answers |= {one: Recorded(one.row) for one in replies}
         answers |= {one: raced(one) for one in asked if isinstance(one, EndRace)}
-        added = [one for one in asked if isinstance(one, AddChildren)]
+        added = [one for one in children if one in asked]
         answers |= yield from self._added(params, added, runs, again=again)
         if emitted := [one for one in emitted if one in asked]:
             answers |= yield from self._emitted(emitted)

@@ -22,8 +22,9 @@ from stepwell.errors import InvalidOption
 from stepwell.records import TaskKind
 from stepwell.store.audit import By
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.ordered_groups import add_each
 from stepwell.store.plan import MOST_FIRED, DueTicks, Plan, due_now, plan_of
-from stepwell.store.rows import NewTask, row_of
+from stepwell.store.rows import NewTask
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -129,28 +130,25 @@ class Ticks:
     ) -> Script[list[tuple[int, int | None]]]:
         """Write a run for each tick; without one if the queue takes none, or there is one already."""
         plan, tags = seen.plan, json.dumps(seen.plan.tags) if seen.plan.tags else None
-        rows = [
-            row_of(
-                NewTask(
-                    TaskKind.RUN,
-                    queue_id,
-                    "",
-                    plan.input_at(tick),
-                    priority=plan.priority,
-                    run_at=tick if manual else jittered(seen.name, tick, plan.jitter),
-                    max_attempts=plan.max_attempts,
-                    key=key_of(seen.name, tick, manual=manual),
-                    tags=tags,
-                ),
-                task_id,
+        runs = [
+            NewTask(
+                TaskKind.RUN,
+                queue_id,
+                "",
+                plan.input_at(tick),
+                priority=plan.priority,
+                run_at=tick if manual else jittered(seen.name, tick, plan.jitter),
+                max_attempts=plan.max_attempts,
+                key=key_of(seen.name, tick, manual=manual),
+                tags=tags,
             )
-            for tick, task_id in zip(ticks, ids, strict=False)
+            for tick in ticks
         ]
-        if not rows:
+        if not runs:
             return []
-        added = {row["id"] for row in (yield Call("add_tasks_once", self._db.params(), rows))}
+        added = yield from add_each("add_tasks_once", self._db.params(), runs, ids[: len(runs)])
         if added:
-            yield Call("mark_scheduled", {"schedule_id": seen.id}, [(each,) for each in sorted(added)])
+            yield Call("mark_scheduled", {"schedule_id": seen.id}, [(each,) for each in added])
             yield from self._db.audit.created(self._db.params(), added)
         return [(tick, each if each in added else None) for tick, each in zip(ticks, ids, strict=False)]
 

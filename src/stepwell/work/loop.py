@@ -117,7 +117,8 @@ class Runtime:
         return any(one.schedules for one in self._by_name.values())
 
     def _in_order(self) -> list[int]:
-        return [number for number, one in self.claims.served.items() if one.in_order]
+        limited = self._db.tasks.limited
+        return [number for number, one in self.claims.served.items() if one.in_order or number in limited]
 
     def replace(self, served: Served) -> None:
         """Serve a queue with another body from now on; bodies under way go on, and the lease stays as it is."""

@@ -32,11 +32,13 @@ update {task} as task
        held_at = case when {cleans_up} then null else task.held_at end,
        held_reason = case when {cleans_up} then null else task.held_reason end,
        finished_at = case when task.owner is null and not {cleans_up} then {now} else null end,
+       position = case when task.owner is null and not {cleans_up} then null else task.position end,
+       waits_for_previous = task.waits_for_previous and (task.owner is not null or {cleans_up}),
        error = {json_of error}, last_error = :last_error, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.finished_at is null
 returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_id as parent_id, {own task}owner,
-          {own task}turn, {own task}ready;
+          {own task}turn, {own task}ready, {own task}group_key;
 
 -- name: request_control
 -- bound: 6 + 5 a row
@@ -276,7 +278,10 @@ returning {own step}run_id as id;
 -- bound: 6 + 24 a row
 -- Delete runs softly, as `delete_task` does.
 with rows as ({rows id bigint})
-update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
+update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now},
+       position = case when task.owner is null then null else task.position end,
+       waits_for_previous = task.waits_for_previous and task.owner is not null
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and (task.kind = 'RUN') is true
-returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id;
+returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id,
+          {own task}group_key;

@@ -365,7 +365,7 @@ select limiter.queue_id, limiter.declared, limiter.adopted, limiter.key_rate, li
 
 -- name: put_limiter
 -- bound: 16
--- Make or change the limiter of a queue.
+-- Make or change the limiter of a queue. If its tasks get an order, those from before it are to be placed.
 insert into {limiter} as limiter (queue_id, running, per_key, declared, edited, updated_at, rate, period, burst, key_rate,
                                   key_period, key_burst, wakes_cost)
 values (cast(:queue_id as bigint), cast(:running as bigint), cast(:per_key as bigint), {json_of declared}, {json_of edited},
@@ -375,18 +375,20 @@ on conflict (queue_id) do update
    set running = excluded.running, per_key = excluded.per_key, declared = excluded.declared, edited = excluded.edited,
        turn = limiter.turn + 1, updated_at = excluded.updated_at, rate = excluded.rate, period = excluded.period,
        burst = excluded.burst, key_rate = excluded.key_rate, key_period = excluded.key_period,
-       key_burst = excluded.key_burst, wakes_cost = excluded.wakes_cost
+       key_burst = excluded.key_burst, wakes_cost = excluded.wakes_cost,
+       adopted = limiter.adopted and not cast(:begins_order as boolean)
 returning queue_id;
 
 -- name: lock_queue
 -- bound: 8
 -- Lock a queue that is about to get limits: it waits for adds that are under way, and what is added afterwards has a key.
-select queue.id from {queue} as queue where queue.id = :queue_id {for_update};
+select queue.id, queue.ordered is not null as ordered from {queue} as queue where queue.id = :queue_id {for_update};
 
 -- name: limit_queue
 -- bound: 16
 -- Let the tasks of a queue be claimed through its limiter, or no more.
-update {queue} set limited = :limited, key_path = cast(:path as text), cost_path = cast(:cost_path as text)
+update {queue} set limited = :limited, key_path = cast(:path as text), cost_path = cast(:cost_path as text),
+                   ordered = cast(:ordered as text)
  where id = :queue_id returning id;
 
 -- name: adopt_tasks

@@ -23,8 +23,9 @@ returning queue_id as id, '' as answer;
 -- executed, all others wait for the one before them. Queues as in `add_tasks`.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, group_key text,
-                    behind bigint, is_first bigint}),
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, until_begun bigint,
+                    expires_after bigint, expires_at bigint, keeps_result bigint, group_key text, behind bigint,
+                    is_first bigint}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
@@ -42,17 +43,67 @@ placed as materialized (
       from rows
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, group_key, position, waits_for_previous, limit_key, cost, headers)
+                    parent_id, created_at, updated_at, group_key, position, waits_for_previous, limit_key, cost, headers,
+                    key_until_begun, expires_at, keeps_result)
 select rows.id, rows.kind, rows.queue_id,
        coalesce(rows.run_at, {now} + rows.delay) <= {now} and not placed.waits and {may_be_ready new},
        rows.priority, coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope,
        rows.payload_hash, rows.input, rows.tags, rows.parent_id, {now}, {now}, rows.group_key, placed.position,
-       placed.waits, {limit_key}, {cost}, rows.headers
+       placed.waits, {limit_key}, {cost}, rows.headers, rows.until_begun = 1,
+       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1
   from rows join placed on placed.id = rows.id
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
 on conflict do nothing
 returning id, status as answer;
+
+-- name: order_keys
+-- bound: 6 + 5 a row
+-- Of these tasks that are to be written, those whose queue keeps the order of its keys, and the key of each.
+with rows as ({rows id bigint, queue_id bigint, input json, limit_key text}),
+taking as materialized (
+    select queue.id, queue.limited, queue.key_path from {queue} as queue
+     where queue.id {any_of rows.queue_id} and (queue.ordered is not null) is true
+)
+select rows.id, {limit_key} as limit_key from rows where rows.queue_id in (select taking.id from taking);
+
+-- name: tasks_without_order
+-- unbounded: it steps over the tasks of other queues, once, when the tasks of a queue get an order.
+-- Tasks of a queue, after the id given, that have no place in the order of their keys and are not being executed.
+select task.id, task.limit_key from {task} as task
+ where task.queue_id = :queue_id and task.id > :after and task.limit_key is not null and task.group_key is null
+   and task.owner is null and task.status in ('PENDING', 'PAUSED') and task.deleted_at is null
+ order by task.id
+ limit :limit;
+
+-- name: place_in_order
+-- bound: 6 + 29 a row
+-- Put these tasks, which were added before their queue had an order, into the groups of their keys, which are locked: before
+-- all that was added since, in the order of their ids. Each waits until `next_in_group` finds it to be the first.
+with rows as ({rows id bigint, group_key text})
+update {task} as task
+   set group_key = rows.group_key, position = task.id - 4611686018427387904, waits_for_previous = true, ready = false,
+       updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows}
+   and (task.group_key is null and task.owner is null and task.status in ('PENDING', 'PAUSED')
+        and task.deleted_at is null) is true
+returning {own task}id;
+
+-- name: hold_back
+-- bound: 6 + 29 a row
+-- Let those of these tasks wait that are ready and not the first of their group any more.
+with rows as ({rows queue_id bigint, group_key text}),
+later as materialized (
+    select (select task.id from {task} as task
+             where task.queue_id = rows.queue_id and task.group_key = rows.group_key and task.position > 0
+               and task.position is not null
+             order by task.position limit 1) as id
+      from rows
+)
+update {task} as task set waits_for_previous = true, ready = false, updated_at = {now}
+ where task.id {any_of later} and (task.owner is null and task.status in ('PENDING', 'PAUSED')) is true
+returning {own task}id;
 
 -- name: lock_groups
 -- bound: 6 + 6 a row

@@ -10,7 +10,7 @@ on conflict (tenant, name) do nothing returning id;
 -- name: find_queue
 -- bound: 8
 -- Find a queue by its name.
-select id, name, paused from {queue} where tenant = :tenant and name = :name;
+select id, name, paused, ordered is not null as ordered from {queue} where tenant = :tenant and name = :name;
 
 -- name: queues
 -- bound: 12 + 3 a row

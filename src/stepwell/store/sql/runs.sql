@@ -3,7 +3,8 @@
 -- name: find_workflow
 -- bound: 10
 -- Find the queue of a workflow by its name; a queue that is none does not count.
-select queue.id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+select queue.id, queue.ordered is not null as ordered
+  from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
  where queue.tenant = :tenant and queue.name = :name;
 
 -- name: hold_queue

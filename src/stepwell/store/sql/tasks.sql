@@ -25,10 +25,11 @@ update {block} set taken = taken + :count where name = 'task' returning taken as
 -- outside for a queue that is being drained; what pending work leads to (`inside`) is accepted. The queue is locked,
 -- so that a transaction that deletes or drains it waits for this one. That does once for a statement what a foreign
 -- key would do for every row, which would be a third of the cost of adding a task.
+-- Nor is one for a queue whose tasks stand in order: `add_in_order` writes it, at the end of the group of its key.
 with rows as ({rows new_task}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
-     where queue.id {any_of rows.queue_id} {for_key_share}
+     where queue.id {any_of rows.queue_id} and (queue.ordered is null) is true {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at, limit_key, cost, headers)
@@ -49,7 +50,7 @@ returning id, status as answer;
 with rows as ({rows new_task}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
-     where queue.id {any_of rows.queue_id} {for_key_share}
+     where queue.id {any_of rows.queue_id} and (queue.ordered is null) is true {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at, limit_key, cost, headers)
@@ -73,7 +74,7 @@ with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, dela
                     expires_after bigint, expires_at bigint, keeps_result bigint}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
-     where queue.id {any_of rows.queue_id} {for_key_share}
+     where queue.id {any_of rows.queue_id} and (queue.ordered is null) is true {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at, limit_key, cost, headers, key_until_begun, expires_at,
@@ -122,7 +123,7 @@ select there.asked, task.id from there join {task} as task on task.id = there.id
 -- name: replace_waiting
 -- bound: 6 + 29 a row
 -- Let these tasks, which `lock_waiting` has locked, be what was added last: its input and its options. One that an operator
--- holds back stays so.
+-- holds back stays so, and one in order keeps its place.
 with rows as ({rows waiting_task}),
 taking as materialized (
     select queue.id, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
@@ -130,7 +131,8 @@ taking as materialized (
 )
 update {task} as task
    set input = rows.input, payload_hash = rows.payload_hash, priority = rows.priority, tags = rows.tags,
-       max_attempts = rows.max_attempts, limit_key = {limit_key}, cost = {cost}, headers = rows.headers, run_at = {due_again},
+       max_attempts = rows.max_attempts,
+       limit_key = case when task.position is null then {limit_key} else task.limit_key end, cost = {cost}, headers = rows.headers, run_at = {due_again},
        ready = {due_again} <= {now} and task.status = 'PENDING' and {may_be_ready task},
        expires_at = coalesce(rows.expires_at, {now} + rows.expires_after), keeps_result = rows.keeps_result = 1,
        replaced_by = rows.asked, updated_at = {now}
@@ -151,7 +153,8 @@ taking as materialized (
     select queue.id, queue.limited, queue.key_path, queue.cost_path,
            queue.paused or queue.limited or queue.tenant in (select maintenance.tenant from {maintenance} as maintenance)
                      as paused
-      from {queue} as queue where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+      from {queue} as queue
+     where queue.id {any_of rows.queue_id} and not queue.draining and (queue.ordered is null) is true {for_key_share}
 ),
 fence as materialized (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}

@@ -193,10 +193,12 @@ update {queue} set draining = :draining where tenant = :tenant and name in (:nam
 
 -- name: closed_queues
 -- bound: 6 + 3 a row
--- Say which of these queues take no tasks: because they are being drained, or (null) are not there.
+-- Say which of these queues take no tasks: because they are being drained, or (null) are not there; and which take none but
+-- in order.
 with rows as ({rows id bigint})
-select rows.id, queue.draining, queue.name from rows left join {queue} as queue on queue.id = rows.id
- where queue.id is null or queue.draining;
+select rows.id, queue.draining, queue.name, queue.ordered is not null as ordered
+  from rows left join {queue} as queue on queue.id = rows.id
+ where queue.id is null or queue.draining or queue.ordered is not null;
 
 -- name: unfinished
 -- unbounded: it looks at all that is being executed, in this queue or others: none of its own may be missed.
