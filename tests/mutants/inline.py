@@ -38,7 +38,7 @@ INLINE_MUTANTS = (
         "a drain does not wait for the round that lets decisions write the rows",
         "PJ-05",
         "projections/inline.py",
-        "            await self._round_over()\n",
+        "            await self._rounds.another()\n",
         "            return\n",
         INLINE + "test_a_drain_waits_for_the_round_that_lets_decisions_write_the_rows",
     ),

@@ -183,7 +183,7 @@ async def test_a_drain_waits_for_the_round_that_lets_decisions_write_the_rows(
 
     async def checks(self: Any, held: Any) -> None:
         taken.set()
-        await self._woken.wait()  # by the drain that waits for this round, or by the stop after it
+        await self._rounds._woken.wait()  # by the drain that waits for this round, or by the stop after it
         await check_tables(self, held)
 
     monkeypatch.setattr(runner.Runner, "caught_up", drains)

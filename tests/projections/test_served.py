@@ -27,6 +27,7 @@ from stepwell import (
 )
 from stepwell.base.clock import TestClock
 from stepwell.projections import runner
+from stepwell.projections.rounds import Rounds
 from tests.deciders.shop import Create, Created, Orders
 from tests.deciders.workbench import Bench, Do, Noted, labels
 from tests.ground.waiting import until
@@ -90,13 +91,13 @@ async def test_a_projection_with_nothing_to_do_looks_again_after_the_same_pause(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    rest = runner.Runner._rest
+    rest = Rounds.rest
 
-    async def noted(self: runner.Runner, pause: float) -> None:
+    async def noted(self: Rounds, pause: float) -> None:
         pauses.append(pause)
         await rest(self, pause)
 
-    monkeypatch.setattr(runner.Runner, "_rest", noted)
+    monkeypatch.setattr(Rounds, "rest", noted)
     async with Worker(store, [engine_of(store, Balances())]):
         await until(lambda: pauses[-3:] == [0.2] * 3)
 

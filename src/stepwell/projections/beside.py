@@ -39,16 +39,13 @@ class BesideRunner(Runner):
             await super().caught_up()
         while self._held is not None and self._beside is not None and self._beside.is_to_swap:
             await self._another_round()
-            if self._stopping:
+            if self._rounds.stopping:
                 return
 
     async def _another_round(self) -> None:
         if self._held is None:
-            self._rests_until = 0.0
-        if not self._stopping:
-            self._rounded.clear()
-            self._woken.set()
-            await self._rounded.wait()
+            self._rounds.hold_off_no_longer()
+        await self._rounds.another()
 
     async def _round(self, session: Session | None) -> float:
         if session is None or session.lost:
@@ -66,8 +63,7 @@ class BesideRunner(Runner):
     def _without(self) -> float:
         """Rest, and let no event of this process end it: a projection without one asks seldom."""
         self._forget()
-        self._rests_until = self._loop_time() + LOOK_EVERY
-        return LOOK_EVERY
+        return self._rounds.hold_off(LOOK_EVERY)
 
     async def _drop(self, over: BuildBeside) -> float:
         """Drop a build whose time is over; what keeps it there, such as a view of the user's, is told."""
@@ -78,8 +74,7 @@ class BesideRunner(Runner):
         except StepwellError as error:
             self._db.telemetry.emit(BuildKept(self._projection.name, over.build, str(error)))
             self._forget()
-            self._rests_until = self._loop_time() + DROP_AGAIN
-            return DROP_AGAIN
+            return self._rounds.hold_off(DROP_AGAIN)
         return self._without()
 
     async def _swap(self, held: HeldProjection, beside: BuildBeside) -> float:
@@ -98,7 +93,7 @@ class BesideRunner(Runner):
                     await self._tried(on_swap(tx))
         except (Behind, StoreLocked):  # it is tried again: others wait behind a lock that waits
             if is_inline:
-                self._rests_until = self._loop_time() + LOCK_PAUSE
+                self._rounds.hold_off(LOCK_PAUSE)
             return SOON
         except HandlerFailed as failed:
             await self._noted(held, held.position, 0, failed)

@@ -89,8 +89,8 @@ class InlineRunner(Runner):
         from being inline.
         """
         await self._verbs.make(self._projection.name)
-        until = self._loop_time() + OTHERS_TAKE
-        while self._loop_time() < until and await self._may_be():
+        until = self._rounds.now() + OTHERS_TAKE
+        while self._rounds.now() < until and await self._may_be():
             if await self._began():
                 return
             await asyncio.sleep(LOOK_AGAIN)
@@ -117,23 +117,23 @@ class InlineRunner(Runner):
     async def caught_up(self) -> None:
         """As for any projection, and decisions write its rows, if nothing holds it up."""
         if self._held is None:
-            self._rests_until = 0.0
+            self._rounds.hold_off_no_longer()
         await super().caught_up()
         for _ in range(2):  # the round under way may have asked for less: it is over, and then a whole one
-            if self._held is None or self._stopping or self._loop_time() < self._rests_until:
+            if self._held is None or self._rounds.stopping or self._rounds.is_held_off:
                 return
-            await self._round_over()
+            await self._rounds.another()
 
     async def _claimed(self, session: Session) -> HeldProjection | None:
         try:
             return await self._verbs.claim(self._projection.name, session.id, inline=True)
         except WrittenInline:  # an operator may have reset it: look again, but not at every event of this process
-            self._rests_until = self._loop_time() + LOOK_EVERY
+            self._rounds.hold_off(LOOK_EVERY)
             return None
 
     async def _advance(self, held: HeldProjection) -> float:
         pause = await super()._advance(held)
-        if self._held is None or self._stopping:
+        if self._held is None or self._rounds.stopping:
             return pause
         return await self._begin_inline(self._held, pause)
 
@@ -151,9 +151,7 @@ class InlineRunner(Runner):
         except (Behind, HandlerFailed):  # the next round handles them as usual
             return pause
         except StoreLocked:
-            pause = next(self._lock_pauses)
-            self._rests_until = self._loop_time() + pause
-            return pause
+            return self._rounds.hold_off(next(self._lock_pauses))
         self._forget()
         self._lock_pauses = doubled(*LOCK_PAUSES)
         self._db.telemetry.emit(ProjectionInlined(held.name, position))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from stepwell.base.events import InstanceParked, ProjectionFailed, ProjectionUnr
 from stepwell.deciders.global_order import At, FeedReader
 from stepwell.errors import LeaseLost, Refused, SerializationError, StoreBusy, StoreUnavailable
 from stepwell.projections.projection import Projection
+from stepwell.projections.rounds import Rounds
 from stepwell.store.builds import Behind
 from stepwell.store.database import Database
 from stepwell.store.driver import only_reads
@@ -73,9 +73,7 @@ class Runner:
         self._parked: dict[int, ParkedInstance] = {}
         self._alone = 0  # how many events are handled one at a time from now on
         self._failures = 0
-        self._stopping = False
-        self._woken, self._rounded = asyncio.Event(), asyncio.Event()
-        self._rests_until = 0.0
+        self._rounds = Rounds(lambda: float(database.loop.time()))
         self._begin: Begin
         self._forget()
 
@@ -87,12 +85,12 @@ class Runner:
     async def forever(self, session: Callable[[], Session | None]) -> None:
         """Drive the projection until `stop`; `session` is the worker's, None while it has none."""
         current_branch.set(HIDDEN)
-        self._stopping = False
+        self._rounds.begin()
         unreadable = doubled(*UNREADABLE_PAUSE)
         made = False
         async with self._db.transactions.kept(self._db.options.lease) as begin, self._told():
             self._begin = begin
-            while not self._stopping:
+            while not self._rounds.stopping:
                 try:
                     if not made:
                         await self._verbs.make(self._projection.name)
@@ -108,34 +106,25 @@ class Runner:
                 except SerializationError as error:
                     self._db.telemetry.emit(ProjectionUnreadable(self._projection.name, str(error)))
                     await self._let_go()
-                    pause = next(unreadable)
-                    self._rests_until = self._loop_time() + pause
-                await self._rest(pause)
+                    pause = self._rounds.hold_off(next(unreadable))
+                await self._rounds.rest(pause)
             await self._let_go()
 
     def stop(self) -> None:
         """Let `forever` end when the events under way are handled, and their position is stored."""
-        self._stopping = True
-        self._woken.set()
-        self._rounded.set()
+        self._rounds.stop()
 
     def wake(self) -> None:
         """This process has appended events."""
-        self._woken.set()
+        self._rounds.wake()
 
     async def caught_up(self) -> None:
         """Return when all events that are there now are handled or parked; at once if another session does it."""
         target = (await self._db.feed.horizon()).at
-        while not self._stopping and (self._held is None or self._held.position < target):
-            if await self._round_over() is None:
+        while not self._rounds.stopping and (self._held is None or self._held.position < target):
+            await self._rounds.another()
+            if self._held is None:
                 return
-
-    async def _round_over(self) -> HeldProjection | None:
-        """What is held after the round that is under way, or one that begins now."""
-        self._rounded.clear()
-        self._woken.set()
-        await self._rounded.wait()
-        return self._held
 
     async def _round(self, session: Session | None) -> float:
         """Do what there is to do; returns for how many seconds to rest."""
@@ -278,15 +267,13 @@ class Runner:
     def _backoff(self) -> float:
         """How long to rest after a failure; no hint ends it sooner."""
         self._failures += 1
-        pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
-        self._rests_until = self._loop_time() + pause
-        return pause
+        return self._rounds.hold_off(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1)))
 
     async def _one_by_one(self, events: Sequence[ReadEvent], position: int) -> float:
         """Handle each event in a transaction of its own, so that one that fails, or kills the process, is found."""
         for event in events:
             held = self._held
-            if held is None or self._stopping:
+            if held is None or self._rounds.stopping:
                 return 0.0
             if event.row.instance_id in self._parked:  # by an event before it
                 continue
@@ -379,22 +366,3 @@ class Runner:
         if held is not None:
             with contextlib.suppress(LeaseLost, StoreBusy, StoreUnavailable):  # the end of the session frees it too
                 await self._verbs.release(held)
-
-    async def _rest(self, pause: float) -> None:
-        """Rest for so long, or until this process has appended; after a failure to the end."""
-        self._rounded.set()
-        until = self._loop_time() + pause
-        while not self._stopping:
-            now = self._loop_time()
-            if now >= self._rests_until and (self._woken.is_set() or now >= until):
-                break
-            if self._woken.is_set():  # not yet
-                self._woken.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(until, self._rests_until) - now):
-                    await self._woken.wait()
-        self._woken.clear()
-
-    def _loop_time(self) -> float:
-        now: float = self._db.loop.time()
-        return now

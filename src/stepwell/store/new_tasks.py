@@ -82,11 +82,8 @@ class NewTasks:
     """Writes drafted tasks."""
 
     _db: Database
-    in_order: set[int] = dataclasses.field(default_factory=set)  # queues known to keep the order of their keys
-
-    def learn_order(self, queue_id: int, *, ordered: bool) -> None:
-        """Remember whether a queue keeps the order of its keys; an add that is mistaken writes nothing, and asks."""
-        (self.in_order.add if ordered else self.in_order.discard)(queue_id)
+    # Queues known to keep the order of their keys: an add that is mistaken writes nothing, and asks.
+    in_order: set[int] = dataclasses.field(default_factory=set)
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
         """Write drafted tasks, in a transaction of their own or in the user's."""
@@ -130,7 +127,7 @@ class NewTasks:
                 return found[task_id]
             closed = await self._read(asking_whether_closed([task]))
             if task.group_key is None and any(row["ordered"] for row in closed):
-                self.learn_order(task.queue_id, ordered=True)
+                self.in_order.add(task.queue_id)
             else:
                 refuse_closed([task], closed)
         raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
@@ -138,7 +135,8 @@ class NewTasks:
     async def _in_its_order(self, task: NewTask, task_id: int) -> NewTask:
         """The task; in the group of its key, if its queue keeps the order of its keys."""
         [(found, _)] = placed([(task, task_id)], await self._read(order_keys([(task, task_id)])))
-        self.learn_order(task.queue_id, ordered=found.group_key is not None)
+        if found.group_key is None:
+            self.in_order.discard(task.queue_id)  # it keeps none any more
         return found
 
     async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:

@@ -57,7 +57,8 @@ class Queues:
         rows = await self._db.driver.read(Call("find_queue", self._db.params(name=name)))
         if not rows:
             raise QueueNotFound(name)
-        self._db.new_tasks.learn_order(rows[0]["id"], ordered=rows[0]["ordered"])
+        if rows[0]["ordered"]:
+            self._db.new_tasks.in_order.add(rows[0]["id"])
         return self.names.learn(name, rows[0]["id"])
 
     async def all(self) -> list[QueueInfo]:

@@ -34,7 +34,8 @@ class Workflows:
         """Create the workflow and its queue if they do not exist; return the queue's number either way."""
         # Read first, so that nothing is written twice.
         if found := await self._db.driver.read(find_workflow(self._db.params(), name)):
-            self._db.new_tasks.learn_order(found[0]["id"], ordered=found[0]["ordered"])
+            if found[0]["ordered"]:
+                self._db.new_tasks.in_order.add(found[0]["id"])
             return self.names.learn(name, found[0]["id"])
         made = await self._db.driver.transact(lambda: create_workflow(self._db.params(), name), patience=patience)
         return self.names.learn(name, made)
@@ -44,7 +45,8 @@ class Workflows:
         found = await self._db.driver.read(find_workflow(self._db.params(), name))
         if not found:
             raise WorkflowNotFound(name)
-        self._db.new_tasks.learn_order(found[0]["id"], ordered=found[0]["ordered"])
+        if found[0]["ordered"]:
+            self._db.new_tasks.in_order.add(found[0]["id"])
         return self.names.learn(name, found[0]["id"])
 
     async def describe(self, queue_id: int, options: dict[str, Any], cleanup: float | None) -> None:
