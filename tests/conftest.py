@@ -49,11 +49,10 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 @pytest.fixture(autouse=True)
 def workflows_of_other_tests_return_what_they_returned() -> Iterator[None]:
-    """A process knows one workflow of a name, the last defined: tests that choose the same name do not meet."""
-    before, raised = dict(program._results), dict(program._raised)
+    """Who names no workflow to a store gets the last defined of its name: tests that choose the same do not meet."""
+    before = dict(program._known)
     yield
-    program._results.update(before)
-    program._raised.update(raised)
+    program._known.update(before)
 
 
 _flushed: set[tuple[Shape, ...]] = set()

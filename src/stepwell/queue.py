@@ -15,7 +15,7 @@ from stepwell.base.durations import Duration, lease_of, timeout_of
 from stepwell.base.limits import Limits, checked_limits, declared_limits
 from stepwell.base.methods import bound, is_method, refuse_method, unserved_method
 from stepwell.base.names import check_name, check_whole
-from stepwell.base.program import know
+from stepwell.base.program import Definition, know
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
 from stepwell.values.codec import check_type, names_unknown_class
@@ -61,7 +61,7 @@ class Handler(Generic[In_contra]):
         self.limits = checked_limits(limits, queue, None)
         taken = _taken_type(bound(fn, self) if self.is_method else fn)
         self.returns: Any = typing.get_type_hints(fn).get("return", Any)
-        know(self.queue, self.returns)
+        know(self, self.queue, Definition(self.returns))
         self.payload_type = taken if batch is None else _element_type(fn, taken)
         check_place(self.payload_type, f"the payload of {self.queue}")
         self._is_async = inspect.iscoroutinefunction(fn)
@@ -102,6 +102,7 @@ class Handler(Generic[In_contra]):
             declared_limits(self.limits, self.queue, None),
             lease=self.lease,
             reads=versions_at((self.payload_type,)),
+            definition=Definition(self.returns),
         )
 
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from stepwell.base.count import NONE, Count
-from stepwell.base.program import result_type
+from stepwell.base.program import definition_of
 from stepwell.errors import RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
 from stepwell.values.named_codecs import shown_value
@@ -86,9 +86,10 @@ class TaskId(int):
 
 
 class RunId(TaskId, Generic[R_co]):
-    """A run's number; `returns` is the type of its result if the trigger knew it."""
+    """A run's number; `returns` and `raises` are the type of its result and what its callers get, as far as known."""
 
     returns: Any = Any
+    raises: tuple[type[Exception], ...] = ()
 
 
 class Page(list[T], Generic[T]):
@@ -367,11 +368,11 @@ class Run(Generic[R_co]):
             case RunStatus.SUCCESS if self.output_text is None:
                 return None  # of an earlier release, which let another run go on for it
             case RunStatus.SUCCESS:
-                known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
+                known = definition_of(self.workflow).returns if self.id.returns is Any else self.id.returns
                 type_ = known if as_ is None else as_
                 return read_value(self.output_text or "null", type_, what=f"output of run {self.id}")
             case RunStatus.ERROR:
-                raise failure_of_run(self.id, self.workflow, self.error)
+                raise failure_of_run(self.id, self.id.raises or definition_of(self.workflow).raises, self.error)
             case RunStatus.CANCELLED:
                 raise RunCancelled(self.id, self.error)
             case _:

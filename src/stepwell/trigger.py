@@ -15,7 +15,7 @@ from stepwell.errors import InvalidOption
 from stepwell.records import RunId
 from stepwell.runs.branches import Branch
 from stepwell.runs.context import Context, SyncContext, current_run
-from stepwell.store.conditions import ConditionOptions
+from stepwell.store.conditions import ConditionOptions, OnParentEnd
 from stepwell.store.draft import Asked, RequireWorker
 from stepwell.store.results import returned
 from stepwell.store.store import Store
@@ -55,6 +55,8 @@ class TriggerOptions(ConditionOptions, total=False):
     cost: int | None
     require_worker: RequireWorker | None
     headers: Headers | None
+    timeout: Duration | None
+    on_parent_end: OnParentEnd | None
 
 
 SAID: Final = frozenset(ConditionOptions.__annotations__)
@@ -76,7 +78,10 @@ class Trigger(Asked[R_co]):
         many units of a rate it costs, if its input does not say that; of a workflow without limits neither counts.
         `require_worker` says what to do if no living worker serves the workflow: "warn" (and write it), "error" (and
         write nothing) or "ignore". `headers` are texts, such as a tenant, that travel with the run and with what
-        it leads to.
+        it leads to. `timeout` is how long this run may take in all, from its first start, in place of what its
+        workflow says. Of a child, `on_parent_end` says what it does when the run that asks for it ends: "cancel" is
+        to be cancelled, "leave" to go on whatever becomes of that run, even beyond its deadline; without it, the child
+        is cancelled if that run is cancelled or out of time, and goes on otherwise.
         """
         if unknown := options.keys() - OPTIONS:
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
@@ -139,7 +144,9 @@ class Waited(Generic[R_co]):
         left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - begun))
         # A run with a key may have existed before, and have ended.
         result: R_co = returned(
-            run_id, await store.database.results.ending(run_id, left, is_new=self.trigger.key is None)
+            run_id,
+            await store.database.results.ending(run_id, left, is_new=self.trigger.key is None),
+            store.database.definitions.of(self.trigger.workflow),
         )
         return result
 

@@ -15,7 +15,7 @@ from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.limits import Limits, checked_limits, declared_limits
 from stepwell.base.methods import SELF, bound, is_method, name_of_method, unserved_method
 from stepwell.base.names import check_name, check_whole
-from stepwell.base.program import declare, declared, know
+from stepwell.base.program import Definition, declare, declared, know
 from stepwell.errors import InvalidOption, RunNotFound, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
@@ -89,7 +89,7 @@ class Workflow(Generic[P, R_co]):
         declare(self, f"{self.name}()", fn)
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
-            know(name, self.arguments.returns, raises)
+            know(self, name, Definition(self.arguments.returns, raises))
             DEFINED.add(self)
         self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
         self.events: tuple[Listening, ...] = ()  # that trigger it, as `@on_event` says
@@ -113,7 +113,7 @@ class Workflow(Generic[P, R_co]):
         text = again(write_value)
         self.arguments.decode(text)
         self.arguments.refuse_losses(args, kwargs)
-        return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
+        return Trigger(self.name, True, text, self.returns, self.raises, again, max_attempts=attempts)
 
     def scheduled(self, when: When) -> NewSchedule:
         """A schedule that triggers it with the input of `when`; a parameter `scheduled_for` gets the tick's moment."""
@@ -181,6 +181,7 @@ class Workflow(Generic[P, R_co]):
             while_served=Attended,
             lease=self.lease,
             reads=reads,
+            definition=Definition(self.returns, self.raises),
             schedules=self.schedules,
             events=self.events,
         )

@@ -241,6 +241,23 @@ def test_delete_and_retry(desk: Cli, three: list[int]) -> None:
     assert statuses(desk) == {"PENDING": 3}
 
 
+def test_cancelled_runs_go_on_if_they_are_asked_for(desk: Cli, three: list[int]) -> None:
+    assert desk("cancel", "--all", "--yes", "--json").json["count"] == 3
+    assert desk("retry", "--all", "--yes", "--json").json["count"] == 0
+    assert desk("retry", "--status", "cancelled", "--dry-run", "--json").json["count"] == 3
+    assert desk("retry", "--status", "cancelled", "--yes", "--json").json["count"] == 3
+    assert statuses(desk) == {"PENDING": 3}
+
+
+def test_headers_are_given_and_shown(desk: Cli) -> None:
+    given = ("--header", "tenant=acme", "--header", "trace=a=b")
+    run = desk("trigger", "nap", "1h", *given, "--run-timeout", "2h", "--json").json["run"]
+    assert "headers tenant=acme, trace=a=b" in desk("show", str(run)).out
+    desk("signal", str(run), "go", *given)
+    assert desk("signals", str(run), "--json").json["signals"][0]["headers"] == {"tenant": "acme", "trace": "a=b"}
+    assert "'tenant' is no NAME=VALUE" in desk("trigger", "nap", "1h", "--header", "tenant", code=2).error
+
+
 def test_runs_are_changed_by_the_words_that_the_list_prints(desk: Cli, three: list[int]) -> None:
     """The list calls a run that has not begun queued and one that sleeps waiting; both are PENDING."""
     asleep = triggered(desk, "nap", "1h", "--tag", "other", serve=False)

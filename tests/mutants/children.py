@@ -9,6 +9,7 @@ ASKING = "tests/waiting/test_asking.py::"
 INTERLEAVED = "tests/waiting/test_interleaved.py::"
 MANY = "tests/waiting/test_many_children.py::"
 SPAWNED = "tests/waiting/test_spawned.py::"
+PARENT_ENDS = "tests/runs/test_parent_ends.py::"
 BOUNDS = "tests/store/test_bounds.py::test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound"
 EVERY_END = ENDS + "test_every_end_of_a_child_makes_its_parent_ready"
 
@@ -58,16 +59,16 @@ CHILDREN_MUTANTS = (
         "a purged child tells nobody",
         "S-15",
         "store/queues.py",
-        "        yield from wake_parents(self._db.params(), [row for row in removed if",
-        "        yield from wake_parents(self._db.params(), [row for row in () if",
+        "        yield from wake_parents(self._db.params(), unfinished, gone=True)",
+        "        yield from wake_parents(self._db.params(), (), gone=True)",
         EVERY_END,
     ),
     Mutant(
         "a deleted child tells nobody",
         "S-15",
         "store/maintenance.py",
-        "        yield from wake_parents(self._db.params(), [row for row in deleted if",
-        "        yield from wake_parents(self._db.params(), [row for row in () if",
+        "        yield from wake_parents(self._db.params(), unfinished, gone=True)",
+        "        yield from wake_parents(self._db.params(), (), gone=True)",
         EVERY_END,
     ),
     Mutant(
@@ -294,5 +295,110 @@ CHILDREN_MUTANTS = (
         "             where task.queue_id = rows.queue_id and task.key || '' = rows.key and {has_key task}\n"
         "             limit 1) as id\n      from rows\n)\nselect there.asked, task.id, task.payload_hash",
         BOUNDS,
+    ),
+    # the end of a parent
+    Mutant(
+        "a run that is settled leaves its children alone",
+        "compose-07",
+        "store/tasks.py",
+        "        if what.ends and RunStatus(status).finished:",
+        "        if what.ends and RunStatus(status).finished and what.timed_out:",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "a run whose time is over leaves its children alone",
+        "compose-07",
+        "work/outcome.py",
+        "    timed_out = isinstance(outcome, Failed) and outcome.timed_out\n",
+        "    timed_out = False\n",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "a run that is lost for good leaves its children alone",
+        "compose-07",
+        "store/sessions.py",
+        "        yield from end_children(self._db.params(), over, set(), self._db.audit)\n",
+        "",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "a run that is deleted leaves its children alone",
+        "compose-07",
+        "store/maintenance.py",
+        "        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)\n",
+        "",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "runs that are deleted together leave their children alone",
+        "compose-07",
+        "store/bulk.py",
+        "        yield from end_children(self._db.params(), unfinished, woken, self._db.audit)\n",
+        "",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "runs that are purged leave their children alone",
+        "compose-07",
+        "store/queues.py",
+        "        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)\n",
+        "",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "a cancel takes children that are to be left alone",
+        "compose-07",
+        "store/sql/control.sql",
+        "\n   and coalesce(task.on_parent_end, 'cancel') = 'cancel';",
+        ";",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
+    ),
+    Mutant(
+        "what ended with a run stays cancelled when it is retried",
+        "compose-07",
+        "store/dead_letters.py",
+        '        yield from self._going_on(by, children, {row["id"] for row in requeued})\n',
+        "",
+        f"{PARENT_ENDS}test_what_ended_with_a_run_goes_on_with_its_retry",
+    ),
+    Mutant(
+        "a run is retried while a child is still being stopped",
+        "compose-07",
+        "store/dead_letters.py",
+        'stopping = {row["parent_id"] for row in children if row["stopping"]}',
+        "stopping: set[int] = set()",
+        f"{PARENT_ENDS}test_a_retry_waits_for_children_that_stop",
+    ),
+    Mutant(
+        "a child has no part in the deadline of its parent",
+        "compose-08",
+        "store/conditions.py",
+        '    if deadline is None or (said is not None and said.on_parent_end == "leave"):',
+        "    if True:",
+        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less",
+    ),
+    Mutant(
+        "a child that is left alone has the deadline of its parent",
+        "compose-08",
+        "store/conditions.py",
+        '    if deadline is None or (said is not None and said.on_parent_end == "leave"):',
+        "    if deadline is None:",
+        f"{PARENT_ENDS}test_a_child_that_is_left_alone_has_no_deadline",
+    ),
+    Mutant(
+        "a child may have more time than its parent",
+        "compose-08",
+        "work/deadline.py",
+        "(own is None or task.deadline_at < own)",
+        "own is None",
+        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less",
+    ),
+    Mutant(
+        "what a trigger says of the time goes under",
+        "compose-08",
+        "work/deadline.py",
+        "        limit = limit if task.timeout is None else task.timeout / 1_000_000\n",
+        "",
+        f"{PARENT_ENDS}test_a_trigger_says_how_long_its_run_may_take",
     ),
 )

@@ -119,4 +119,20 @@ RESULTS_MUTANTS = (
         "                pass\n",
         WAITING + "test_closing_the_store_ends_all_waiting",
     ),
+    Mutant(
+        "a store reads results as the workflow that was defined last says",
+        "RS-03",
+        "base/program.py",
+        "        return self._named.get(workflow) or definition_of(workflow)\n",
+        "        return definition_of(workflow)\n",
+        "tests/runs/test_same_name.py::test_a_store_reads_results_as_its_own_worker_or_trigger_says",
+    ),
+    Mutant(
+        "a definition that was freed still says how results are read",
+        "RS-03",
+        "base/program.py",
+        "reversed(_known.get(name, ())) if one() is not None)",
+        "reversed(_known.get(name, ())))",
+        "tests/runs/test_same_name.py::test_a_process_knows_of_a_name_what_was_defined_last_and_is_still_there",
+    ),
 )

@@ -287,4 +287,12 @@ STEERING_MUTANTS = (
         "    if False:\n",
         WHY + "test_who_could_execute_it",
     ),
+    Mutant(
+        "a filter for failed runs takes cancelled ones too",
+        "R-20",
+        "store/bulk.py",
+        "        if set(statuses_of(which)) - {RunStatus.ERROR}:",
+        "        if True:",
+        "tests/runs/test_bulk.py::test_cancelled_runs_that_fit_go_on_if_they_are_asked_for",
+    ),
 )

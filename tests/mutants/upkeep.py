@@ -196,8 +196,8 @@ UPKEEP_MUTANTS = (
         "a run of a drained workflow does not get its children",
         "DP-09",
         "store/new_tasks.py",
-        "parent_id=parent_id, inside=True)",
-        "parent_id=parent_id)",
+        "task, parent_id=parent_id, inside=True, conditions",
+        "task, parent_id=parent_id, conditions",
         DECIDERS + "test_a_run_of_a_drained_workflow_gets_its_children_and_its_failure_is_told",
     ),
     Mutant(

@@ -18,7 +18,6 @@ from stepwell import (
     handler,
     sync,
 )
-from stepwell.base import program
 from tests.queue.raw import ask
 
 
@@ -47,8 +46,6 @@ def compute(n: int) -> Sum:
 
 @pytest.mark.proves("arrivals-07")
 async def test_what_a_handler_returns_is_read_as_its_type(store: Store) -> None:
-    for one in (add, double):
-        program.know(one.queue, one.returns)  # as at its definition, which another test may have undone
     kept = await store.enqueue(add, [1, 2], result=True)
     many = await store.enqueue_many(double, [3, 4], keys=["a", "b"], result=True)
     forgotten = await store.enqueue(add, [5])

@@ -126,9 +126,10 @@ async def test_what_is_not_named_or_not_known_here_is_a_failed_execution(
     await drained(store, pay)
     with pytest.raises(ExecutionFailed, match="nobody named it"):
         await store.result(unnamed)
-    monkeypatch.setitem(program._raised, "pay", ())  # as in a process that knows it by name only
+    monkeypatch.setitem(program._known, "pay", ())  # as in a process that knows it by name only ...
+    monkeypatch.setattr(store.database, "definitions", program.Definitions())  # ... with a store of its own
     with pytest.raises(ExecutionFailed, match="declined with 51"):
-        await store.result(declined)
+        await store.result(int(declined))
 
 
 @pytest.mark.proves("compose-05")

@@ -8,6 +8,7 @@ import pytest
 
 from stepwell import Store, Worker, connect, workflow
 from stepwell.base.events import StoreLost
+from stepwell.base.program import Definition
 from stepwell.errors import (
     ExecutionFailed,
     InvalidOption,
@@ -341,13 +342,11 @@ async def test_closing_the_store_ends_all_waiting(store_url: str, backend: str, 
 
 
 @pytest.mark.proves("RS-03")
-async def test_the_value_is_read_as_the_caller_the_trigger_or_the_definition_says(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_value_is_read_as_the_caller_the_trigger_or_the_definition_says(store: Store) -> None:
     run_id = await trigger(store)
     [run] = await take(store)
     await settle(store, run)
-    monkeypatch.setattr(results, "result_type", {WORKFLOW: dict[str, str | float]}.__getitem__)
+    store.database.definitions.name(WORKFLOW, Definition(dict[str, str | float]))
     assert repr(await store.result(int(run_id))) == "{'answer': 42.0}"
     run_id.returns = dict[str, int]
     assert repr(await store.result(run_id)) == "{'answer': 42}"

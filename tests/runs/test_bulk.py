@@ -89,6 +89,21 @@ async def test_failed_runs_that_fit_are_retried_with_their_steps(store: Store) -
     assert (await store.get_run(done)).status == RunStatus.SUCCESS
 
 
+@pytest.mark.proves("R-20", "ST-01")
+async def test_cancelled_runs_that_fit_go_on_if_they_are_asked_for(store: Store) -> None:
+    cancelled = [await begun(store, tick) for _ in range(2)]
+    failed = await begun(store, tick)
+    for run_id in cancelled:
+        assert await store.cancel(run_id)
+    await settle(store, "tick", failed_at("pay#1"))
+    assert await store.retry_runs(everything=True, limit=10) == 1  # what was cancelled was meant to end
+    assert (await store.get_run(failed)).status == RunStatus.PENDING
+    assert await store.retry_runs(workflow="tick", status="CANCELLED", limit=1) == 1
+    assert await statuses(store) == {"PENDING": 2, "CANCELLED": 1}
+    assert await store.retry_runs(workflow="tick", status=["ERROR", "CANCELLED"]) == 1
+    assert await statuses(store) == {"PENDING": 3}
+
+
 @pytest.mark.proves("SD-01", "SD-02", "SD-04", "SD-05")
 async def test_deleted_runs_keep_their_status_and_can_be_restored(store: Store) -> None:
     pending = await begun(store, tick, key="k")

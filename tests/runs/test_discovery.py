@@ -20,7 +20,7 @@ from stepwell import (
     workflow,
     workflow_decorator,
 )
-from stepwell.base.program import result_type
+from stepwell.base.program import definition_of
 from stepwell.values.arguments import Arguments
 from tests.runs.kit import Order, Receipt, fulfil, pack
 from tests.runs.sample import mail, media
@@ -111,7 +111,7 @@ def test_what_is_known_of_each_can_be_read_at_run_time() -> None:
     assert known["media.resize"] == ({"name": str, "width": int}, list[str], options)
     assert known["crop"][2] == dict.fromkeys(options) | {"strict": False, "lifecycle": ()}
     assert isinstance(media.crop.arguments, Arguments)
-    assert (result_type("media.resize"), result_type("crop"), result_type("nobody-knows")) == (list[str], bool, Any)
+    assert [definition_of(name).returns for name in ("media.resize", "crop", "nobody-knows")] == [list[str], bool, Any]
     served = media.resize.served(Retry(9))
     assert (served.queue, served.retry, served.concurrency, served.is_workflow) == ("media.resize", Retry(4), 2, True)
     assert (media.crop.served(Retry(9), 5).retry, media.crop.served(Retry(9), 5).concurrency) == (Retry(9), 5)

@@ -24,7 +24,6 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.base import program
 from stepwell.base.clock import TestClock
 from stepwell.store.driver import Call
 from stepwell.store.rows import Settlement
@@ -64,7 +63,6 @@ def test_a_sync_store_finds_it_through_its_own_workflow_only_too(store_url: str)
 
 @pytest.mark.proves("RS-01", "RS-02")
 async def test_output_is_typed_where_the_type_is_known_and_raises_unless_the_run_succeeded(store: Store) -> None:
-    program.know("fulfil", Receipt)  # a module that was imported later may have one of this name
     run_id = await fulfil.trigger(Order("a")).execute(store)
     with pytest.raises(RunUnfinished, match=rf"run {run_id} is PENDING .* `store\.result"):
         (await store.get_run(run_id)).output()

@@ -89,7 +89,8 @@ async def test_output_where_nobody_knows_the_handler(
     async with working(program.worker_main(), beside, "zip_files"):
         run_id = await program.handle_upload("holidays", "photos/")
         await beside.result(run_id, timeout=30)
-    monkeypatch.delitem(defined._results, "zip_files")  # as in a process that never saw it
+    monkeypatch.delitem(defined._known, "zip_files")  # as in a process that never saw it ...
+    monkeypatch.setattr(beside.database, "definitions", defined.Definitions())  # ... with a store of its own
     run = await stepwell.workflow("zip_files").get_run(int(run_id), beside)
     assert run.output() == {"archive_path": "/tmp/2.zip", "file_count": 2}
     assert run.output(program.ZipResult).archive_path == "/tmp/2.zip"

@@ -32,7 +32,7 @@ OTHERS = {
     "types": 2,
     "headers": 4,
     "methods": 4,
-    "compose": 6,
+    "compose": 8,
     "rule": 35,
     "protocol": 26,
 }

@@ -24,6 +24,7 @@ from stepwell.records import RunStatus, TaskKind
 from stepwell.store.postgres import connection as links
 from stepwell.store.postgres.connection import meaning
 from stepwell.store.rows import NEVER, Claimed, Settlement, StepRow
+from stepwell.store.settle import Following
 from stepwell.store.transaction import Turns, executing
 from stepwell.store.wait_query import TakeSignal
 from tests.deciders.workbench import Bench, Do
@@ -138,7 +139,7 @@ async def restart(stage: Stage, of: str) -> None:
 
 async def fail(stage: Stage, of: str) -> None:
     tasks, session = stage.stores[of].database.tasks, stage.sessions[of]
-    await gathered(tasks.settle_telling(task, session, 1, FAILED) for task in stage.owned(of))
+    await gathered(tasks.settle_with(task, session, 1, FAILED, Following(tells=True)) for task in stage.owned(of))
 
 
 async def ask(stage: Stage, of: str) -> None:

@@ -223,6 +223,7 @@ ADDED: Final = {
     "task": (
         *("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint"),
         *("key_until_begun", "replaced_by", "expires_at", "keeps_result", "headers"),
+        *("timeout bigint", "deadline_at bigint", "on_parent_end", "ends_children"),
     )
 }
 
@@ -439,6 +440,7 @@ SPELLED_TWICE = {
     "find_runs",
     "find_tagged_runs",
     "has_schema",
+    "lock_ending",
     "lock_families",
     "lock_schema",
     "lock_trees",

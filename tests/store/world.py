@@ -359,7 +359,7 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(of.cancelled, "RUN", of.flow, "CANCELLED", finished="n"),
         _rows(of.cancelled_children, "RUN", of.flow, "CANCELLED", finished="n", parent="n - 100"),
         f"update {{task}} set cancel_requested_at = 1 where id in ({_listed(of.cancelled)})",
-        f"update {{task}} set cancel_requested_at = 1 where id in ({_listed(of.cancelled_children)})",
+        f"update {{task}} set cancel_requested_at = id where id in ({_listed(of.cancelled_children)})",
         _rows(of.ended, "RUN", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
         f"update {{task}} set tags = '[\"vip\"]' where id in ({_listed(of.ended)})",
         _rows(of.deleted, "RUN", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),

@@ -275,7 +275,7 @@ async def test_a_turn_that_may_not_write_any_more_asks_for_no_children(
 ) -> None:
     run_id = await begun(store, parent_of_many, 2)
     [turn] = await claimed(store, "parent_of_many")
-    new = await store.database.new_tasks.draft_children([child.trigger(1).options(**IGNORE)], run_id)
+    new = await store.database.new_tasks.draft_children([child.trigger(1).options(**IGNORE)], run_id, None)
     row = StepRow(run_id, 0, "child()#1", 1, RunStatus.SUCCESS)
     asking = AddChildren(turn, row, new.drafted, new.ids, new.queues, lambda _: row)
     await what(store, turn)

@@ -233,9 +233,9 @@ async def test_a_run_that_is_asking_for_a_child_is_not_given_back(
     """Numbering the child may take a while, in a way that looks like waiting for a task; the sleep waits meanwhile."""
     draft_children = store.database.new_tasks.draft_children
 
-    async def slowly(asked: Any, parent_id: int) -> Any:
+    async def slowly(*asked: Any) -> Any:
         await asyncio.wait([begin_apart(asyncio.sleep(0.1), "slow")])
-        return await draft_children(asked, parent_id)
+        return await draft_children(*asked)
 
     monkeypatch.setattr(store.database.new_tasks, "draft_children", slowly)
     run_id = await begun(store, with_child)

@@ -16,7 +16,7 @@ from stepwell.records import RunStatus
 from stepwell.store import tasks
 from stepwell.store.driver import Call
 from stepwell.store.rows import Claimed, Settlement, SettleRow, StepRow
-from stepwell.store.settle import settle_row, settled_step
+from stepwell.store.settle import Following, settle_row, settled_step
 from tests.ground.opened import READS_AUDIT
 from tests.ground.waiting import until
 from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, ask, begin, claim, do, one, watched
@@ -25,6 +25,7 @@ from tests.workflows.kit import begun, drained, statuses, task_of
 SHOWN = 0.06  # seconds after which a step is recorded as RUNNING, and more
 NEITHER, BOTH = (None, "RUNNING"), ("PENDING", "PENDING")
 ERROR = '{"type":"E","message":"m"}'
+TELLING = Following(tells=True)
 Seen = list[tuple[str | None, str]]
 
 
@@ -118,7 +119,8 @@ async def test_a_run_that_fails_closes_its_steps_with_it_but_those_it_records(st
         assert isinstance(refusal, Refused)
         assert len(driver.flushes) == driver.scripts == 1
     else:
-        settle = over.database.tasks.settle if way == "whole" else over.database.tasks.settle_telling
+        verbs = over.database.tasks
+        settle = verbs.settle if way == "whole" else partial(verbs.settle_with, what=TELLING)
         answer = await settle(ours.id, worker, ours.turn, settlement)
     assert answer == "ERROR"
     rows = await ask(store, f"select key, status from {{step}} where run_id = {ours.id} order by place")
@@ -127,15 +129,16 @@ async def test_a_run_that_fails_closes_its_steps_with_it_but_those_it_records(st
 
 @pytest.mark.proves("E-02", "P-01", "R-05", "protocol-03", "L-09")
 @pytest.mark.parametrize("lost", ["turn", "session", "fence"])
-@pytest.mark.parametrize("way", ["settle", "settle_telling"])
+@pytest.mark.parametrize("way", ["settle", "settle_with"])
 async def test_a_step_is_not_recorded_with_a_turn_that_is_lost(store: Store, lost: str, way: str) -> None:
     worker, other = await begin(store), await begin(store)
     task = await one(store, worker)
     if lost == "fence":
         await do(store, f"delete from {{fence}} where worker_id = {worker}")
     turn, session = task.turn + (lost == "turn"), other if lost == "session" else worker
+    plain, telling = store.database.tasks.settle, partial(store.database.tasks.settle_with, what=TELLING)
     with pytest.raises(LeaseLost):
-        await getattr(store.database.tasks, way)(task.id, session, turn, waiting(task))
+        await (plain if way == "settle" else telling)(task.id, session, turn, waiting(task))
     assert await seen_of(store, task.id) == NEITHER
 
 

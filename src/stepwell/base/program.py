@@ -18,33 +18,52 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stepwell.base.source_names import FUNCTION, NOTHING, Declared, declared_in
 
+
+class Definition(NamedTuple):
+    """What a workflow returns, and the classes of its exceptions that its callers get."""
+
+    returns: Any = Any
+    raises: tuple[type[Exception], ...] = ()
+
+
+UNKNOWN: Final = Definition()
 _OUR_OWN: Final = str(Path(__file__).parents[1])
 _LIBRARY: Final = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # within the standard library's folder
-_results: Final[dict[str, Any]] = {}
-_raised: Final[dict[str, tuple[type[Exception], ...]]] = {}
+_known: Final[dict[str, tuple[tuple[weakref.ref[object], Definition], ...]]] = {}  # by name, the last last
 _declared: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
 _lasting: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
 
 
-def know(name: str, returns: Any, raises: tuple[type[Exception], ...] = ()) -> None:
-    """Register what a workflow returns and raises; the last definition of a name counts."""
-    _results[name] = returns
-    _raised[name] = raises
+def know(one: object, name: str, definition: Definition) -> None:
+    """Register what a workflow or handler of this name returns and raises, until it is freed."""
+    live = (each for each in _known.get(name, ()) if each[0]() is not None)
+    _known[name] = (*live, (weakref.ref(one), definition))
 
 
-def result_type(name: str) -> Any:
-    """The result type of the workflow; Any if it has no annotation, or is not defined in this process."""
-    return _results.get(name, Any)
+def definition_of(name: str) -> Definition:
+    """What the workflow returns and raises that this process has defined last with this name."""
+    return next((each for one, each in reversed(_known.get(name, ())) if one() is not None), UNKNOWN)
 
 
-def raised_by(name: str) -> tuple[type[Exception], ...]:
-    """The classes of its exceptions that callers of the workflow get; none if it is not defined in this process."""
-    return _raised.get(name, ())
+class Definitions:
+    """What workflows return and raise, for one store: as its workers and triggers have named them, else the process."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Definition] = {}
+
+    def name(self, workflow: str, definition: Definition) -> None:
+        """This store uses the workflow with this definition."""
+        if definition is not UNKNOWN:
+            self._named[workflow] = definition
+
+    def of(self, workflow: str) -> Definition:
+        """What the workflow of this name returns and raises."""
+        return self._named.get(workflow) or definition_of(workflow)
 
 
 def declare(definition: object, name: str, function: object) -> None:

@@ -22,7 +22,7 @@ from stepwell.cli.command import (
     sure,
 )
 from stepwell.cli.output import patiently, say, say_json, say_next
-from stepwell.operate.format import FAILED_WORDS, IN_PART, STATUS_WORDS, UNFINISHED_WORDS, many
+from stepwell.operate.format import CANCELLED_WORDS, FAILED_WORDS, IN_PART, STATUS_WORDS, UNFINISHED_WORDS, many
 
 if TYPE_CHECKING:
     from stepwell.records import Run, RunStatus
@@ -73,13 +73,14 @@ def picks_runs(statuses: Collection[str]) -> Callable[[F], F]:
 
 
 @click.command()
-@picks_runs(FAILED_WORDS)
+@picks_runs((*FAILED_WORDS, *CANCELLED_WORDS))
 @click.option("--from", "at", metavar="STEP", help="Begin a new run at this step, as `stepwell fork` does.")
 @asks_store
 def retry(asked: Invocation, picked: Picked, *, at: str | None) -> None:
     """Execute failed runs again, from the step that failed.
 
-    It is the same run: its recorded steps are kept and not executed again. With --from it is a new run, which keeps
+    It is the same run: its recorded steps are kept and not executed again. Runs that were cancelled go on where they
+    were; a filter takes them with --status cancelled. With --from it is a new run, which keeps
     what was recorded before that step. RUN is a run's number, its key, workflow:key, @last or @failed; `-` reads them
     from standard input.
 
@@ -89,6 +90,7 @@ def retry(asked: Invocation, picked: Picked, *, at: str | None) -> None:
       stepwell retry order-7 order-8 --dry-run
       stepwell retry order-7 --from charge
       stepwell retry --workflow fulfil --since 24h --yes
+      stepwell retry --workflow fulfil --status cancelled --dry-run
     """
     asked.do(lambda store: _retry(store, asked, picked, at))
 

@@ -134,6 +134,20 @@ def asks_store(fn: F) -> F:
     return command  # type: ignore[return-value]
 
 
+def with_headers(fn: F) -> F:
+    """Add `--header name=value` to a command, which gets all of them as `headers`: None if there are none."""
+
+    @click.option("--header", "given", metavar="NAME=VALUE", multiple=True, help="A text that travels with it.")
+    @functools.wraps(fn)
+    def command(*args: Any, given: Sequence[str], **kwargs: Any) -> Any:
+        headers = dict(one.split("=", 1) for one in given if "=" in one)
+        if wrong := [one for one in given if "=" not in one]:
+            raise click.BadParameter(f"{wrong[0]!r} is no NAME=VALUE", param_hint="'--header'")
+        return fn(*args, headers=headers or None, **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
 def names_given(names: Sequence[str]) -> list[str]:
     """The names of runs that were given; `-` stands for those on standard input."""
     given = [each for name in names for each in (sys.stdin.read().split() if name == "-" else [name])]

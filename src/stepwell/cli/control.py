@@ -17,6 +17,7 @@ from stepwell.cli.command import (
     asks_store,
     change_each,
     names_given,
+    with_headers,
 )
 from stepwell.cli.output import say, say_json, say_next
 from stepwell.operate.format import ago, plain
@@ -112,8 +113,9 @@ def resolve(asked: Invocation, run: str, step: str, end: str, data: Sequence[str
 @click.argument("data", nargs=-1)
 @click.option("--key", help="Only the first signal with this name and key counts.")
 @click.option("--no-check", is_flag=True, help="Send it even if the run waits for another type: for code to come.")
+@with_headers
 @asks_store
-def signal(asked: Invocation, run: str, name: str, data: Sequence[str], *, key: str | None, no_check: bool) -> None:
+def signal(asked: Invocation, run: str, name: str, data: Sequence[str], *, no_check: bool, **options: Any) -> None:
     """Send a signal to a run: its wait for NAME returns DATA.
 
     The signal is kept if the run does not wait for it yet; one wait takes it, once. DATA is one value, as JSON if it
@@ -125,7 +127,7 @@ def signal(asked: Invocation, run: str, name: str, data: Sequence[str], *, key: 
       stepwell signal order-7 approved by=grace
       stepwell signal order-7 budget 4900 --key decision
     """
-    asked.do(lambda store: _signal(store, asked, run, name, data, key=key, check=not no_check))
+    asked.do(lambda store: _signal(store, asked, run, name, data, check=not no_check, **options))
 
 
 @click.command()
@@ -281,9 +283,7 @@ async def _resolve(
     return _answer(asked, run, answer, said)
 
 
-async def _signal(
-    store: Store, asked: Invocation, name: str, signal: str, data: Sequence[str], *, key: str | None, check: bool
-) -> int:
+async def _signal(store: Store, asked: Invocation, name: str, signal: str, data: Sequence[str], **options: Any) -> int:
     from stepwell.cli.parse import value_of
     from stepwell.operate.lookup import run_named
     from stepwell.records import SignalAnswer
@@ -296,7 +296,7 @@ async def _signal(
         SignalAnswer.KEPT: f"does not wait for {signal} yet: it is kept for its next wait of that name",
         SignalAnswer.TOO_LATE: f"is finished, or already has a signal {signal} with this key; nothing was kept",
     }
-    return _answer(asked, run, await store.signal(run.id, signal, value_of(data), key=key, check=check), said)
+    return _answer(asked, run, await store.signal(run.id, signal, value_of(data), **options), said)
 
 
 def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stepwell.cli.command import FAILED, NOT_FOUND, OK, USAGE, Invocation, Stop, asks_store
+from stepwell.cli.command import FAILED, NOT_FOUND, OK, USAGE, Invocation, Stop, asks_store, with_headers
 from stepwell.cli.output import say, say_json, say_next
 from stepwell.operate.format import short, span
 
@@ -46,6 +46,8 @@ KEY_OPTIONS: Final = (
 @click.option("--delay", metavar="SPAN", help="Start after this time: 90s, 15m, 24h, 7d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="A higher priority runs first.")
 @of_its_key
+@with_headers
+@click.option("--run-timeout", metavar="SPAN", help="End the run if it is not finished so long after its start.")
 @click.option("--tag", "tags", multiple=True, help="A word to find the run by; may be repeated.")
 @click.option("--wait", is_flag=True, help="Wait for the result; exit code 1 if the run fails.")
 @click.option("--timeout", metavar="SPAN", help="With --wait: maximum time to wait.")
@@ -58,6 +60,7 @@ def trigger(
     app: str | None,
     wait: bool,
     timeout: str | None,
+    run_timeout: str | None,
     **options: Any,
 ) -> None:
     """Trigger a run of the workflow NAME.
@@ -70,7 +73,9 @@ def trigger(
       stepwell trigger fulfil cents:=1900 parcels:='["lamp"]' --key order-7
       stepwell trigger welcome ada@example.org --wait
       stepwell trigger fulfil cents=1900 parcels='["lamp"]' --app shop
+      stepwell trigger welcome ada@example.org --header tenant=acme --run-timeout 1h
     """
+    options |= {} if run_timeout is None else {"timeout": run_timeout}
     asked.do(lambda store: _trigger(store, asked, name, input, app=app, wait=wait, timeout=timeout, options=options))
 
 
@@ -81,6 +86,7 @@ def trigger(
 @click.option("--delay", metavar="SPAN", help="Start after this time: 90s, 15m, 24h, 7d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="A higher priority runs first.")
 @of_its_key
+@with_headers
 @asks_store
 def send(asked: Invocation, queue: str, payload: Sequence[str], **options: Any) -> None:
     """Send a message to a queue.

@@ -25,12 +25,13 @@ UNFINISHED_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     **IN_PART,
 }
 FAILED_WORDS: Final[Mapping[str, tuple[str, ...]]] = {"failed": ("ERROR",), "error": ("ERROR",)}
+CANCELLED_WORDS: Final[Mapping[str, tuple[str, ...]]] = {"cancelled": ("CANCELLED",)}
 STATUS_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     **UNFINISHED_WORDS,
     "success": ("SUCCESS",),
     "succeeded": ("SUCCESS",),
     **FAILED_WORDS,
-    "cancelled": ("CANCELLED",),
+    **CANCELLED_WORDS,
 }
 
 

@@ -143,7 +143,7 @@ def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -
     ended = yield from _until_ended(run, row, [child], due, making, needed=needed, is_new=False)
     if ended.status is RunStatus.SUCCESS:
         return _result(run, ended.output, trigger.returns, row.key)
-    raise _failure_of(row.key, ended.error or "{}")
+    raise _failure_of(run, row.key, ended.error or "{}")
 
 
 def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
@@ -157,7 +157,7 @@ def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
         is_new = not isinstance(verdict, Waiting)
         ended = yield from _until_ended(run, row, [int(one) for one in ids], None, making, is_new=is_new)
         if ended.status is not RunStatus.SUCCESS:
-            raise _failure_of(row.key, ended.error or "{}")
+            raise _failure_of(run, row.key, ended.error or "{}")
         outputs = decode(ended.output or "[]", list[msgspec.Raw])
     return [_typed(run, bytes(output).decode(), type_, row.key) for output, type_ in zip(outputs, types, strict=True)]
 
@@ -166,7 +166,7 @@ def _verdict(run: RunTurn, row: StepRow) -> Verdict:
     run.check()
     verdict = run.journal.answer(row.key, row.input)
     if isinstance(verdict, GaveUp):
-        raise _failure_of(row.key, verdict.error)
+        raise _failure_of(run, row.key, verdict.error)
     if not isinstance(verdict, Replay):
         run.admit(row.key)
     return verdict
@@ -180,6 +180,7 @@ def _added(
         new = yield Adding(run, triggers)
     finally:
         run.leave(row.key)
+    run.slot.ends_children |= any(trigger.on_parent_end == "cancel" for trigger in triggers)
     answer: Answered = yield from asked(run, AddChildren(run.task, row, new.drafted, new.ids, new.queues, recorded))
     assert isinstance(answer, Recorded)
     return answer
@@ -280,7 +281,7 @@ def _told_of(end: End) -> str:
     return encode({**told, "run_id": end.id, "ended": str(end.status), **workflow})
 
 
-def _failure_of(key: str, error: str) -> Exception:
+def _failure_of(run: RunTurn, key: str, error: str) -> Exception:
     """The exception of a child that failed, was cancelled or took too long; the same on every replay."""
     told: dict[str, Any] = decode(error)
     run_id = int(told.pop("run_id", 0))
@@ -296,7 +297,7 @@ def _failure_of(key: str, error: str) -> Exception:
     elif ended == RunStatus.CANCELLED:
         failure = RunCancelled(run_id, told)
     else:
-        failure = failure_of_run(run_id, workflow, told)
+        failure = failure_of_run(run_id, run.slot.database.definitions.of(workflow).raises, told)
     BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
     return failure
 

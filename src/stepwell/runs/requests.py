@@ -245,7 +245,7 @@ def _answer_to(request: Request) -> Awaitable[Any]:
         case Ask(run, question):
             return _answered(run, question)
         case Adding(run, triggers):
-            return run.slot.database.new_tasks.draft_children(triggers, run.task.id)
+            return run.slot.database.new_tasks.draft_children(triggers, run.task.id, run.slot.deadline)
         case Check(run, condition, type_):
             return is_met(run, condition, type_)
         case Wait() | Noted() | MemoryWait():

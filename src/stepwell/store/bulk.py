@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.names import check_whole
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, StillStopping
 from stepwell.records import RunStatus
 from stepwell.store.audit import By, What
-from stepwell.store.control import cancelling
+from stepwell.store.control import cancelling, end_children
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.progress import tell_done
 from stepwell.store.run_filter import LAST, RunFilter, filter_of, finding, statuses_of
@@ -35,9 +36,13 @@ class Bulk:
         return await self._each(which, UNFINISHED, "finished ones stay what they are", partial(self._cancel, by))
 
     async def retry(self, which: RunFilter, by: By) -> int:
-        """Execute the failed runs again; return how many."""
+        """Execute the failed runs again, or those that were cancelled if these are asked for; return how many."""
+        if set(statuses_of(which)) - {RunStatus.ERROR}:
+            stopped = (RunStatus.ERROR, RunStatus.CANCELLED)
+            why = "only what failed or was cancelled is tried again"
+            return await self._each(which, stopped, why, partial(self._retry, by))
         requeue = partial(self._db.dead_letters.requeue_runs, by)
-        return await self._each(which, (RunStatus.ERROR,), "only what failed is tried again", requeue)
+        return await self._each(which, (RunStatus.ERROR,), "", requeue)
 
     async def delete(self, which: RunFilter, by: By) -> int:
         """Delete the runs so that they can be restored; return how many."""
@@ -68,6 +73,14 @@ class Bulk:
             tell_done(len(found))
             left, after = left - len(found), found[-1]
         return changed
+
+    async def _retry(self, by: By, run_ids: Sequence[int]) -> int:
+        """Let these runs go on, each with those that were cancelled with it, unless one of them is being stopped."""
+        again = 0
+        for run_id in run_ids:
+            with suppress(StillStopping):
+                again += await self._db.task_edits.retry(run_id, by)
+        return again
 
     async def _cancel(self, by: By, run_ids: Sequence[int]) -> int:
         woken = set[int]()
@@ -101,6 +114,7 @@ class Bulk:
         yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, by=by)
         unfinished = [row for row in deleted if row["finished_at"] is None]
         woken = yield from wake_parents(self._db.params(), unfinished, gone=True)
+        yield from end_children(self._db.params(), unfinished, woken, self._db.audit)
         return deleted, woken
 
 

@@ -15,6 +15,7 @@ from stepwell.store.rows import Conditions
 
 Unique = Literal["ever", "unfinished", "waiting"]
 OnConflict = Literal["existing", "replace", "error"]
+OnParentEnd = Literal["cancel", "leave"]
 SHORTEST_PERIOD: Final = 1_000_000
 NOTHING_SAID: Final = Conditions()
 # What each of these says of the key; nothing else may be said of it beside.
@@ -56,6 +57,21 @@ def with_result(said: Conditions | None, queue: object) -> Conditions:
     if getattr(queue, "batch", None) is not None:
         raise InvalidOption("result", True, "its handler takes several messages at once, and returns nothing of each")
     return msgspec.structs.replace(said or NOTHING_SAID, keeps_result=True)
+
+
+def with_course(said: Conditions | None, timeout: float | None, on_parent_end: OnParentEnd | None) -> Conditions:
+    """The same, and how long a run may take, and whether it ends with the run that asks for it."""
+    if on_parent_end not in (None, "cancel", "leave"):
+        raise InvalidOption("on_parent_end", on_parent_end, "it is 'cancel' or 'leave'")
+    span = None if timeout is None else round(timeout * 1_000_000)
+    return msgspec.structs.replace(said or NOTHING_SAID, timeout=span, on_parent_end=on_parent_end)
+
+
+def with_deadline(said: Conditions | None, deadline: int | None) -> Conditions | None:
+    """The same for a child of a run that has this deadline: it has the same, unless it is left alone."""
+    if deadline is None or (said is not None and said.on_parent_end == "leave"):
+        return said
+    return msgspec.structs.replace(said or NOTHING_SAID, deadline_at=deadline)
 
 
 def check_keyed(said: Conditions) -> None:

@@ -222,6 +222,36 @@ def cancelling(
     return list(changed.values())
 
 
+def end_children(
+    params: dict[str, Value], ended: Iterable[Row], woken: set[int], audit: Audit, *, timed_out: bool = False
+) -> Script[list[Row]]:
+    """Cancel the runs that end with these, which have ended, were deleted, or are gone; return the changed rows.
+
+    Those of a run whose time was over (`timed_out`) end with it, unless they are to be left alone.
+    """
+    parents = [(row["id"], int(timed_out)) for row in ended if timed_out or row["ends_children"]]
+    if not parents:
+        return []
+    children = yield Call("children_to_end", {}, parents)
+    before = {row["id"] for row in children if row["requested"]}
+    by = By(reason="the run that asked for it has ended")
+    ids = [row["id"] for row in children]
+    return (yield from cancelling(params, ids, by, woken, audit, before=before)) if ids else []
+
+
+def cancelled_together(params: dict[str, Value], level: Sequence[Row]) -> Script[list[Row]]:
+    """These runs, which were cancelled, and level by level those that were cancelled with them.
+
+    Not those of a run that was to clean up: it begins anew, and asks for others.
+    """
+    tree: list[Row] = []
+    while level:
+        tree += level
+        going_on = [(row["id"],) for row in level if row["cleanup_until"] is None]
+        level = (yield Call("cancelled_with", params, going_on)) if going_on else []
+    return tree
+
+
 def _cancel_note(row: Row, run_ids: Sequence[int], by: By, audit: Audit) -> Note:
     what = What.CANCELLED if row["status"] == RunStatus.CANCELLED else What.CANCEL_REQUESTED
     said = by.reason if row["id"] in run_ids else f"with run {row['parent_id']}"

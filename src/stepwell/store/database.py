@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from stepwell.base.backoff import Retry
 from stepwell.base.clock import Clock
 from stepwell.base.names import check_filter, check_name
+from stepwell.base.program import Definitions
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import ForkError, RunNotFound, StoreClosed, WrongLoop
 from stepwell.records import TaskKind
@@ -124,6 +125,7 @@ class Database:
         self.flusher = GroupCommit(self)
         self.ids = Ids(self._reserve)
         self.transactions, self.new_tasks = Transactions(self), NewTasks(self)
+        self.definitions = Definitions()
         self.queues, self.admission, self.tasks = Queues(self), Admission(self), Tasks(self)
         self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for dead workers
         self.messages, self.taken_messages, self.outboxes = Messages(self), TakenMessages(self), Outboxes(self)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import check_filter, check_id, check_key, check_whole
-from stepwell.errors import DeciderNotFound, InvalidOption, Refused
+from stepwell.errors import DeciderNotFound, InvalidOption, Refused, StillStopping
 from stepwell.records import DeadLetter, Page, TaskKind
 from stepwell.store.audit import By, What
+from stepwell.store.control import cancelled_together
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.progress import tell_done
@@ -115,7 +116,11 @@ class DeadLetters:
         """Requeue all, or if a key is in use again, all that can be; the failed steps of a run are executed again."""
         yield from lock_families(ids)
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
-        untried = [list(ids)]
+        children = yield from self._ended_with(failed)
+        stopping = {row["parent_id"] for row in children if row["stopping"]}
+        if what is What.RETRIED and stopping:
+            raise StillStopping(ids[0], [row["id"] for row in children if row["stopping"]])
+        untried = [going_on] if (going_on := [task_id for task_id in ids if task_id not in stopping]) else []
         requeued: list[Row] = []
         while untried:
             part = untried.pop()
@@ -130,8 +135,29 @@ class DeadLetters:
                     untried += [part[: len(part) // 2], part[len(part) // 2 :]]
             yield Call("release_savepoint")
         yield from _reopen(failed, requeued)
+        yield from self._going_on(by, children, {row["id"] for row in requeued})
         yield from self._db.audit.of_all(self._db.params(), requeued, what, by=by)
         return requeued
+
+    def _ended_with(self, failed: Sequence[Row]) -> Script[list[Row]]:
+        """The runs that were cancelled by the ends of these."""
+        told = [(row["id"], int(is_out_of_time(row["error"])), row["ends_children"]) for row in failed]
+        parents = [(run_id, timed_out) for run_id, timed_out, ends in told if timed_out or ends]
+        return (yield Call("ended_with", {}, parents)) if parents else []
+
+    def _going_on(self, by: By, children: Sequence[Row], parents: set[int]) -> Script[None]:
+        """Let the runs that were cancelled by the ends of these go on too, each unless its key is in use again."""
+        params = self._db.params()
+        for child in (row for row in children if row["parent_id"] in parents):
+            tree = yield from cancelled_together(params, [child])
+            yield Call("savepoint")
+            try:
+                again = yield Call("retry_cancelled", params, [(row["id"],) for row in tree])
+            except Refused:
+                yield Call("rollback_to_savepoint")
+                again = []
+            yield Call("release_savepoint")
+            yield from self._db.audit.of_all(params, again, What.RETRIED, by=by)
 
     def retrying(self, by: By, run_id: int) -> Script[list[Row]]:
         """Put a run in ERROR back to the beginning; nothing if it is not in ERROR, or another run has its key now."""
@@ -172,6 +198,12 @@ def _of(type: str, id: str, queue: str | None = None) -> dict[str, Value]:
     """The instance, and the queues of its decider: both, or the one that is asked for."""
     effects, inputs = (name if queue in (None, name) else "" for name in (f"{type}:effects", f"{type}{INPUTS}"))
     return {"instance": id, "effects": effects, "inputs": inputs}
+
+
+def is_out_of_time(error: str | None) -> bool:
+    """Whether a run ended with this error because the time for all of it was over."""
+    told = shown_value(error) or {}
+    return told.get("type") == "Timeout" and bool(told.keys() & {"limit", "parent_id"})
 
 
 def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:

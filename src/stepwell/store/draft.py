@@ -11,12 +11,20 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, over
 
 import msgspec
 
-from stepwell.base.durations import Duration, microseconds_of, moment_of
+from stepwell.base.durations import Duration, microseconds_of, moment_of, timeout_of
 from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags, check_whole
 from stepwell.base.rates import MOST_UNITS
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
-from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of, with_result
+from stepwell.store.conditions import (
+    ConditionOptions,
+    OnParentEnd,
+    check_end,
+    check_keyed,
+    conditions_of,
+    with_course,
+    with_result,
+)
 from stepwell.store.rows import NewTask
 from stepwell.store.transaction import headers_here
 from stepwell.values.arguments import Write
@@ -61,6 +69,7 @@ class Asked(Generic[R_co]):
     defines: bool  # requested through the workflow itself, which creates its definition; a bare name must be known
     input: str  # JSON text, checked against the workflow's parameters if they are known
     returns: Any = Any
+    raises: tuple[type[Exception], ...] = ()  # of which its callers get the exceptions as they are
     again: Callable[[Write], str] | None = field(default=None, repr=False, compare=False)  # encodes the input once more
     key: str | None = None
     priority: int = 0
@@ -73,6 +82,8 @@ class Asked(Generic[R_co]):
     require_worker: RequireWorker | None = None
     said: ConditionOptions = field(default_factory=ConditionOptions, hash=False)  # of its key, and of coming too late
     headers: Headers | None = None
+    timeout: Duration | None = None  # in all, from its first start
+    on_parent_end: OnParentEnd | None = None  # whether it ends with the run that asks for it
 
 
 def ordered_input(asked: Asked[Any]) -> str:
@@ -134,6 +145,8 @@ class Draft:
         cost: int | None = None,
         result: bool = False,
         headers: Headers | None = None,
+        timeout: Duration | None = None,
+        on_parent_end: OnParentEnd | None = None,
         **said: Unpack[ConditionOptions],
     ) -> None:
         if delay is not None and run_at is not None:
@@ -157,6 +170,8 @@ class Draft:
         self._scope, self._conditions = conditions_of(said) if said else ("ever", None)
         if result:
             self._conditions = with_result(self._conditions, queue)
+        if timeout is not None or on_parent_end is not None:
+            self._conditions = with_course(self._conditions, timeout_of(timeout), on_parent_end)
         if self._conditions is not None:
             check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
@@ -239,9 +254,14 @@ def together(drafts: Sequence[Drafted]) -> Drafted:
 
 
 def drafted_runs(
-    asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int, codec: Codec | None = None
+    asked: Sequence[Asked[Any]],
+    *,
+    payload_limit: int,
+    default_attempts: int,
+    codec: Codec | None = None,
+    is_inside: bool = False,
 ) -> Drafted:
-    """The requested runs, of one workflow or several, in their order."""
+    """The requested runs, of one workflow or several, in their order; `is_inside` if another run asks for them."""
     tasks: list[NewTask] = []
     queues: dict[str, bool] = {}
     required: dict[str, RequireWorker] = {}
@@ -251,6 +271,8 @@ def drafted_runs(
         policy: RequireWorker = one.require_worker or "warn"
         if policy not in STRICTEST_LAST:
             raise InvalidOption("require_worker", policy, "it is 'ignore', 'warn' or 'error'")
+        if one.on_parent_end is not None and not is_inside:
+            raise InvalidOption("on_parent_end", one.on_parent_end, "no run asks for it: execute it with `ctx`")
         name = one.workflow
         draft = Draft(
             name,
@@ -266,6 +288,8 @@ def drafted_runs(
             limit_key=one.limit_key,
             cost=one.cost,
             headers=one.headers,
+            timeout=one.timeout,
+            on_parent_end=one.on_parent_end,
             **one.said,
         )
         tasks.append(draft.run(one))

@@ -156,7 +156,7 @@ def _waiting_row(task: NewTask, found: int, asked: int) -> tuple[Value, ...]:
     # fmt: off
     return (found, asked, task.queue_id, task.priority, task.delay, task.run_at, task.max_attempts, task.payload_hash,
             task.input, task.tags, task.limit_key, task.cost, task.headers, said.latest, said.expires_after,
-            said.expires_at, int(said.keeps_result))
+            said.expires_at, int(said.keeps_result), said.timeout)
     # fmt: on
 
 

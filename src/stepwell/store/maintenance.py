@@ -16,6 +16,7 @@ from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
 from stepwell.records import Maintenance, Unserved
 from stepwell.store.audit import By, What
 from stepwell.store.broadcasts import QUEUE as BROADCASTS
+from stepwell.store.control import end_children
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
@@ -121,7 +122,9 @@ class Admission:
         yield from lock_families([task_id])
         deleted = yield Call("delete_task", self._db.params(id=task_id, reason=by.reason))
         yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, by=by)
-        yield from wake_parents(self._db.params(), [row for row in deleted if row["finished_at"] is None], gone=True)
+        unfinished = [row for row in deleted if row["finished_at"] is None]
+        yield from wake_parents(self._db.params(), unfinished, gone=True)
+        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)
         yield from let_next_go(self._db.params(), groups_of(deleted))
         return deleted
 

@@ -13,6 +13,7 @@ import msgspec
 
 from stepwell.base.durations import Duration
 from stepwell.base.events import StoreLost
+from stepwell.base.program import Definition
 from stepwell.errors import (
     InvalidOption,
     QueueNotFound,
@@ -31,7 +32,7 @@ from stepwell.store.add import (
     in_lock_order,
     load,
 )
-from stepwell.store.conditions import ConditionOptions
+from stepwell.store.conditions import ConditionOptions, with_deadline
 from stepwell.store.draft import Addressed, Asked, Draft, Drafted, drafted_runs, examples
 from stepwell.store.driver import LOCKS, Call, Row, Script, only_reads, refused_write
 from stepwell.store.held_keys import (
@@ -253,15 +254,20 @@ class NewTasks:
         self.share_here(drafted, tx)
         return self._db.transactions.play_here(self.joining(drafted), tx)
 
-    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int) -> Children:
-        """Runs that another run asks for, checked, encoded and numbered; nothing is written yet."""
-        drafted = self.drafted_runs(asked)
+    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int, deadline: int | None) -> Children:
+        """Runs that a run with this deadline asks for, checked, encoded and numbered; nothing is written yet."""
+        drafted = self.drafted_runs(asked, is_inside=True)
         await self.check_workflows(drafted)
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
         self._due_after(task.delay for task in drafted.tasks)
         if any(task.conditions is not None and task.conditions.on_conflict == "newest" for task in drafted.tasks):
             raise InvalidOption("newest", True, "a run waits for its children, and cancels none: trigger it in a step")
-        tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
+        tasks = [
+            msgspec.structs.replace(
+                task, parent_id=parent_id, inside=True, conditions=with_deadline(task.conditions, deadline)
+            )
+            for task in drafted.tasks
+        ]
         ids = await self._db.ids.take(len(tasks))
         if not self.in_order.isdisjoint(queues):
             numbers = dict(zip(drafted.queues, queues, strict=True))
@@ -276,15 +282,17 @@ class NewTasks:
         known = MessageOptions.__annotations__
         if options and (unknown := options.keys() - known.keys()):
             raise TypeError(f"enqueue takes no option {min(unknown)!r}; it takes key, tx, {', '.join(known)}")
+        if options.get("result") and not isinstance(queue, str):
+            self._db.definitions.name(queue.queue, Definition(getattr(queue, "returns", Any)))
         store, attempts = self._db.options, self._db.options.retry.max_attempts
         limit, codec = store.payload_limit, store.codec
         return Draft(queue, payload_limit=limit, default_attempts=attempts, codec=codec, **options)
 
-    def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
+    def drafted_runs(self, asked: Sequence[Asked[Any]], *, is_inside: bool = False) -> Drafted:
         """Runs checked and encoded; nothing is written yet."""
         limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
         codec = self._db.options.codec
-        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts, codec=codec)
+        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts, codec=codec, is_inside=is_inside)
 
     async def check_workflows(self, drafted: Drafted) -> None:
         """Refuse the call before anything is written: first for an unknown name, then for a missing worker."""

@@ -286,7 +286,10 @@ class OperatorVerbs:
     async def retry_runs(
         self, *, reason: str | None = None, actor: str | None = None, **which: Unpack[RunFilter]
     ) -> int:
-        """Execute the failed runs that match again, as `retry` does; return how many. See `cancel_runs`."""
+        """Execute the failed runs that match again, as `retry` does; return how many. See `cancel_runs`.
+
+        Runs that were cancelled go on only if they are asked for: `status="CANCELLED"`, or both.
+        """
         return await self.database.bulk.retry(which, self.database.by(actor, reason))
 
     async def delete_runs(

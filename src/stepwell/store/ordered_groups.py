@@ -36,7 +36,8 @@ def conditional_row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
     """A new task as the row set of `add_with_conditions`."""
     said = task.conditions or Conditions()
     ends = said.expires_after, said.expires_at
-    return *row_of(task, task_id), int(said.until_begun), *ends, int(said.keeps_result)
+    lasts = said.timeout, said.deadline_at, said.on_parent_end
+    return *row_of(task, task_id), int(said.until_begun), *ends, int(said.keeps_result), *lasts
 
 
 def ordered_row_of(task: NewTask, task_id: int) -> OrderedRow:

@@ -14,6 +14,7 @@ from stepwell.base.names import HIGHEST_PRIORITY, check_whole, is_served
 from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, WorkflowNotFound
 from stepwell.records import Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.audit import By, What
+from stepwell.store.control import end_children
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import Remembered
 from stepwell.store.ordered_groups import groups_of, let_next_go
@@ -140,7 +141,9 @@ class Queues:
         yield from self._db.audit.of_removed(self._db.params(), removed, What.PURGED, by)
         if removed:
             yield from self._db.audit.of_store(self._db.params(), What.QUEUE_PURGED, f"{len(removed)} of {name}", by)
-        yield from wake_parents(self._db.params(), [row for row in removed if row["finished_at"] is None], gone=True)
+        unfinished = [row for row in removed if row["finished_at"] is None]
+        yield from wake_parents(self._db.params(), unfinished, gone=True)
+        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)
         yield from let_next_go(self._db.params(), groups_of(removed))
         return removed
 

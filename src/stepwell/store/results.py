@@ -17,7 +17,7 @@ import msgspec
 from stepwell.base.backoff import waits
 from stepwell.base.events import StoreLost
 from stepwell.base.futures import begin_apart
-from stepwell.base.program import result_type
+from stepwell.base.program import Definition
 from stepwell.errors import (
     ExecutionFailed,
     RunCancelled,
@@ -286,28 +286,28 @@ class Results(Awaiting[int, Ending]):
         return bool(over)
 
 
-def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
-    """What a run that ended so returned; raises if it did not return."""
+def returned(run_id: int, ending: Ending, known: Definition, as_: Any = None) -> Any:
+    """What a run, whose workflow is known so, returned as it ended; raises if it did not return."""
     match ending.status:
         case RunStatus.SUCCESS if ending.output is None:
             return None  # another run has gone on for it
         case RunStatus.SUCCESS:
-            type_ = _type_of(run_id, as_, ending.workflow)
+            type_ = _type_of(run_id, as_, known)
             return read_value(ending.output or "null", type_, what=f"result of run {int(run_id)}")
         case RunStatus.CANCELLED:
             raise RunCancelled(run_id, _error_of(ending), kind=ending.kind)
         case _ if ending.kind != "RUN":
             raise ExecutionFailed(run_id, _error_of(ending), kind=ending.kind)
         case _:
-            raise failure_of_run(run_id, ending.workflow, _error_of(ending))
+            raise failure_of_run(run_id, getattr(run_id, "raises", ()) or known.raises, _error_of(ending))
 
 
-def _type_of(run_id: int, as_: Any, workflow: str) -> Any:
-    """The type that the caller names, else that of the trigger, else that of the workflow if this process knows it."""
+def _type_of(run_id: int, as_: Any, known: Definition) -> Any:
+    """The type that the caller names, else that of the trigger, else that of the workflow as far as it is known."""
     if as_ is not None:
         return as_
     returns = run_id.returns if isinstance(run_id, RunId) else Any
-    return result_type(workflow) if returns is Any else returns
+    return known.returns if returns is Any else returns
 
 
 def _error_of(ending: Ending) -> Mapping[str, Any] | None:

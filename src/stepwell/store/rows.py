@@ -48,6 +48,9 @@ class Conditions(msgspec.Struct, frozen=True, gc=False):
     expires_after: int | None = None  # from now on, until when it is worth beginning ...
     expires_at: int | None = None  # ... or the moment itself
     keeps_result: bool = False  # what its handler returns
+    timeout: int | None = None  # microseconds that it may take, from its first start
+    deadline_at: int | None = None  # of the run that asks for it
+    on_parent_end: str | None = None  # whether it is cancelled or left alone when that ends
 
     @property
     def changes_others(self) -> bool:
@@ -137,6 +140,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     group_key: str | None = None  # of its ordered group, if it stands or stood in one
     keeps_result: bool = False  # what the handler of the message returns
     headers: str | None = None  # as JSON
+    timeout: int | None = None  # microseconds that it may take, if its trigger says that
+    deadline_at: int | None = None  # when the run that asked for it has to be finished
+    ends_children: bool = False  # it has asked for runs that end with it
 
     @property
     def lasting_key(self) -> str:

@@ -313,6 +313,11 @@ class RunWaits:
         drafted, ended = together([one.drafted for one in asked]), Ended(self._db.audit)
         added = iter((yield from add_together(params, drafted, numbers, self._db.living, ended)))
         for one in asked:
+            if any(
+                child.conditions is not None and child.conditions.on_parent_end == "cancel"
+                for child in one.drafted.tasks
+            ):
+                yield Call("note_ends_children", {**params, "id": one.task.id})
             ids = list(itertools.islice(added, len(one.ids)))
             own = not again and all(child.created for child in ids)
             needed = len(ids) - runs[one.task.id]["waiting"] if own else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepwell.base.durations import Duration, datetime_of, seconds_of
 from stepwell.base.names import check_id, check_key, check_whole
+from stepwell.base.program import UNKNOWN, Definition
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId, TaskKind
 from stepwell.store.audit import By, What
@@ -43,6 +44,9 @@ class Runs:
         """Write all the runs or none; return their ids, in the same order."""
         asked = list(triggers)
         drafted = self._db.new_tasks.drafted_runs(asked)
+        for one in asked:
+            if one.defines:
+                self._db.definitions.name(one.workflow, Definition(one.returns, one.raises))
         if tx is None:
             await self._db.new_tasks.check_workflows(drafted)
         return run_ids(asked, await self._db.new_tasks.add(drafted, tx))
@@ -58,7 +62,7 @@ class Runs:
             if missing.kind == TaskKind.MESSAGE:
                 missing.add_note("what its handler returns is kept if it is enqueued with `result=True`")
             raise missing from None
-        return returned(run_id, ending, as_)
+        return returned(run_id, ending, self._db.definitions.of(ending.workflow), as_)
 
     async def get(self, run_id: int, *, deleted: bool = False) -> Run[Any]:
         """One run as it stands; `RunNotFound` if it is not there, or deleted, unless `deleted` is True."""
@@ -170,6 +174,9 @@ class Runs:
         params: dict[str, Value] = {"tenant": self._db.options.tenant, "deleted": deleted, "whole": whole}
         rows = await self._db.driver.read(Call("runs", params, [(task_id,) for task_id in ids]))
         found = {row["id"]: run_of(row) for row in rows}
+        for run in found.values():
+            if (known := self._db.definitions.of(run.workflow)) is not UNKNOWN:
+                run.id.returns, run.id.raises = known
         return [found[task_id] for task_id in ids if task_id in found]
 
 
@@ -180,6 +187,8 @@ def run_ids(asked: Sequence[Asked[R]], ids: Sequence[TaskId]) -> list[RunId[R]]:
         run_id: RunId[R] = RunId(task_id) if task_id.created else RunId.found(task_id)
         if one.returns is not Any:
             run_id.returns = one.returns
+        if one.raises:
+            run_id.raises = one.raises
         runs.append(run_id)
     return runs
 

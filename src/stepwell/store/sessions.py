@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import is_version
 from stepwell.records import RunStatus, WorkerInfo
+from stepwell.store.control import end_children
 from stepwell.store.driver import Call, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
 from stepwell.store.ends import tell_ends
 from stepwell.store.ordered_groups import groups_of, let_next_go
@@ -180,6 +181,8 @@ class Sessions:
         if ended := [(row["id"], row["status"], None) for row in returned if RunStatus(row["status"]).finished]:
             yield Call("end_steps", self._db.params(), ended)
         yield from tell_ends(self._db, [row["id"] for row in returned if row["status"] == "ERROR"])
+        over = [row for row in returned if RunStatus(row["status"]).finished]
+        yield from end_children(self._db.params(), over, set(), self._db.audit)
         yield from wake_parents(self._db.params(), returned)
         yield from let_next_go(self._db.params(), groups_of(row for row in returned if row["position"] is None))
         return returned

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.pending import Operation
+from stepwell.store.pending import GroupKey, Operation
 from stepwell.store.rows import ROW_BYTES, Settlement, SettleRow, StepRow
 
 CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose steps may still be executed
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What follows from the end of a turn, in the transaction that settles it."""
+
+    tells: bool = False  # others want to be told of its outcome
+    ends: bool = False  # runs that it asked for end with it ...
+    timed_out: bool = False  # ... all that are not left alone
+    group: GroupKey | None = None  # its ordered group, of which the next is let go
 
 
 def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> SettleRow:

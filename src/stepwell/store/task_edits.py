@@ -15,6 +15,7 @@ from stepwell.base.names import check_id, check_priority, check_tags
 from stepwell.errors import InvalidOption, LeaseLost, Refused, StillStopping
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.audit import By, What
+from stepwell.store.control import cancelled_together
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.rows import Claimed
 from stepwell.store.settle import lock_families
@@ -123,18 +124,9 @@ class TaskEdits:
         return again
 
     def _cancelled(self, run_id: int) -> Script[list[Row]]:
-        """A run, if it was cancelled, and level by level the runs that were cancelled with it.
-
-        Not those of a run that was to clean up: it begins anew, and asks for others.
-        """
+        """A run, if it was cancelled, and the runs that were cancelled with it."""
         params = self._db.params()
-        level = yield Call("cancelled_runs", params, [(run_id,)])
-        tree: list[Row] = []
-        while level:
-            tree += level
-            going_on = [(row["id"],) for row in level if row["cleanup_until"] is None]
-            level = (yield Call("cancelled_with", params, going_on)) if going_on else []
-        return tree
+        return (yield from cancelled_together(params, (yield Call("cancelled_runs", params, [(run_id,)]))))
 
 
 def _said(run_at: datetime | None, delay: Duration | None, priority: int | None) -> Iterator[str]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from stepwell.errors import LeaseLost
-from stepwell.records import TaskKind
+from stepwell.records import RunStatus, TaskKind
 from stepwell.store.audit import Note, rows_of
 from stepwell.store.bisection import one_by_one
+from stepwell.store.control import end_children
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ends import tell_ends
 from stepwell.store.handover import HandOver
@@ -20,7 +21,7 @@ from stepwell.store.hints.wakeups import Alarm, Listener
 from stepwell.store.ordered_groups import let_next_go, lock_groups
 from stepwell.store.pending import REQUESTS, Answer, GroupKey, Heard, Operation, Requested, tell_requests
 from stepwell.store.rows import ROW_BYTES, Claimed, Settlement, Wish
-from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, wake_parents
+from stepwell.store.settle import Following, ending_rows, settle_row, settled_step, size_of_step, wake_parents
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -119,14 +120,15 @@ class Tasks:
         )
         return await self.settled(task_id, worker, turn, answer)
 
-    async def settle_telling(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
-        """Settle a turn of whose outcome others want to be told, and tell them in the same transaction."""
+    async def settle_with(self, task_id: int, worker: int, turn: int, done: Settlement, what: Following) -> str:
+        """Settle a turn, and do what follows from its outcome in the same transaction."""
         told: set[int] = set()
-        settling = self._settling(task_id, worker, turn, settlement)
+        settling, ended = self._settling(task_id, worker, turn, done, group=what.group), list[Row]()
         status = await self._db.repeat(
-            lambda: self._driver.transact(lambda: self._settling_telling(settling, told)), patience=10
+            lambda: self._driver.transact(lambda: self._settling_with(settling, what, told, ended)), patience=10
         )
         self._db.wakeups.hint(told)
+        await self._db.control.tell_cancelled(ended, set())
         if status is None:
             status = await self._settled_before(task_id, worker, turn)
         if status is None:
@@ -172,14 +174,16 @@ class Tasks:
         if isinstance(answer, Answer) and answer.value is not None:
             self._db.wakeups.tell_reported(run_id)
 
-    def _settling_telling(self, settling: Operation, told: set[int]) -> Script[str | None]:
+    def _settling_with(
+        self, settling: Operation, what: Following, told: set[int], ended: list[Row]
+    ) -> Script[str | None]:
         params, groups = self._db.params(slot=self._db.claim_slot), list(filter(None, [settling.group]))
         yield from lock_groups(groups)
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
         steps = Call("settle_steps", params, settling.steps, fed_by=0)
         ending = Call("end_steps", params, ending_rows(settling) if settling.ends_run else (), fed_by=0)
         noting = Call("note", params, rows_of(settling.notes), fed_by=0)
-        yield Call("lock_tasks", params, [(settling.lane, settling.worker)])
+        yield Call("lock_ending" if what.ends else "lock_tasks", params, [(settling.lane, settling.worker)])
         settling_all = [Call("settle", params, [settling.row]), counting, steps, ending, noting]
         settled, *_ = yield from one_by_one(settling_all)
         if not settled:
@@ -187,7 +191,11 @@ class Tasks:
         told |= yield from let_next_go(params, groups)
         told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
-        told |= yield from tell_ends(self._db, [settled[0]["id"]] if status == settling.row[3] else [])
+        if what.tells:
+            told |= yield from tell_ends(self._db, [settled[0]["id"]] if status == settling.row[3] else [])
+        if what.ends and RunStatus(status).finished:
+            parent = {"id": settled[0]["id"], "ends_children": True}
+            ended[:] = yield from end_children(params, [parent], told, self._audit, timed_out=what.timed_out)
         return status
 
     def give_up(self, workers: set[int]) -> None:
@@ -363,9 +371,9 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, wakes,
                 bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation,
-                group_key, bool(keeps_result), headers)
+                group_key, bool(keeps_result), headers, timeout, deadline_at, bool(ends_children))
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, wakes, parent_id,
              suspect, created_at, claimed_at, started_at, cleanup_until, generation,
-             group_key, keeps_result, headers) in in_claim_order(rows, queues)
+             group_key, keeps_result, headers, timeout, deadline_at, ends_children) in in_claim_order(rows, queues)
     ]
     # fmt: on

@@ -8,7 +8,6 @@ import typing
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.program import raised_by
 from stepwell.errors import ExecutionFailed, InvalidOption, SerializationError
 from stepwell.values.codec import decode, encode
 
@@ -37,10 +36,10 @@ def rebuilt(told: Mapping[str, Any], raises: Iterable[type[Exception]]) -> Excep
     return next((one for one in found if one is not None), None)
 
 
-def failure_of_run(run_id: int, workflow: str, error: Mapping[str, Any] | None) -> Exception:
+def failure_of_run(run_id: int, raises: tuple[type[Exception], ...], error: Mapping[str, Any] | None) -> Exception:
     """The failure of a run for who waits for it: of a class in its workflow's `raises`, else `ExecutionFailed`."""
     failed = ExecutionFailed(run_id, error)
-    own = None if error is None else rebuilt(error, raised_by(workflow))
+    own = None if error is None else rebuilt(error, raises)
     if own is None:
         return failed
     BaseException.__setattr__(own, "__cause__", failed)  # which names the run, and how to try it again

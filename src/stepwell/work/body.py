@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
+from stepwell.base.program import UNKNOWN, Definition
 from stepwell.errors import InvalidOption
 from stepwell.store.broadcasts import Listening
 from stepwell.store.database import Database
@@ -31,6 +32,8 @@ class Slot(Protocol):
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
     late: LateWrite | None  # nothing acts on it before it is written
     on_stop: Callable[[], None]  # called before the body is cancelled
+    deadline: int | None  # by which the run has to be finished, by the database's clock
+    ends_children: bool  # a run that was asked for in this turn ends with this one
     on_cancel: Callable[[], None] | None  # called when the task was cancelled, if the body handles that itself
 
     def clean_up(self, deadline: Deadline) -> None:
@@ -109,12 +112,15 @@ class Served:
     schedules: tuple[NewSchedule, ...] = ()  # those that trigger it, as its code declares them
     events: tuple[Listening, ...] = ()  # broadcasts that trigger it
     in_order: bool = False  # its tasks may stand in ordered groups, which upkeep looks after
+    definition: Definition = UNKNOWN  # what its callers get
     reads: tuple[str, ...] = ()  # the versions that its code reads, as `WorkerInfo.reads` has them; none if all are 1
 
 
 async def declare(database: Database, served: Iterable[Served], *, looks: bool) -> dict[int, Served]:
     """Make what is missing of these queues, and say what code declares of them; by their numbers."""
     numbered = {await _number(database, one): one for one in served}
+    for one in numbered.values():
+        database.definitions.name(one.queue, one.definition)
     if routes := [one.route for one in numbered.values() if one.route is not None]:
         await database.outboxes.register(routes)
     limits = {queue_id: one.limits for queue_id, one in numbered.items() if one.body}

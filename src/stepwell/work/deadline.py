@@ -31,11 +31,23 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of_run(cls, task: Claimed, limit: float, clock: Clock) -> Deadline:
-        """The deadline of a whole run."""
+    def of_run(cls, task: Claimed, limit: float | None, clock: Clock) -> Deadline | None:
+        """The deadline of a whole run, of a workflow with this limit; None if it has none. A cleanup has its own."""
+        if (limit is None and task.timeout is None and task.deadline_at is None) or task.cleanup_until is not None:
+            return None
+        limit = limit if task.timeout is None else task.timeout / 1_000_000
+        own = None if limit is None else task.started_at + int(limit * 1_000_000)
+        if task.deadline_at is not None and (own is None or task.deadline_at < own):
+            message = (
+                f"run {task.id} was not finished when the time of run {task.parent_id} was over, which asked for it; "
+                f"raise the `timeout` of that, or ask with on_parent_end='leave'"
+            )
+            failure = Failed({"type": "Timeout", "message": message, "parent_id": task.parent_id}, timed_out=True)
+            return cls(task, task.deadline_at, failure, clock)
+        assert own is not None
         message = f"run {task.id} was not finished {limit:g} s after its start; raise its `timeout`, and retry it"
-        failure = Failed({"type": "Timeout", "message": message, "limit": limit})
-        return cls(task, task.started_at + int(limit * 1_000_000), failure, clock)
+        failure = Failed({"type": "Timeout", "message": message, "limit": limit}, timed_out=True)
+        return cls(task, own, failure, clock)
 
     @classmethod
     def of_cleanup(cls, task: Claimed, until: int, limit: float | None, clock: Clock, *, claimed: float) -> Deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
@@ -19,7 +20,8 @@ from stepwell.records import RunStatus, TaskKind
 from stepwell.store.database import Database
 from stepwell.store.pending import Answer, LateWrite
 from stepwell.store.poll import SWEEP_EVERY
-from stepwell.store.rows import Claimed, StepRow, Wish, held_by
+from stepwell.store.rows import Claimed, Settlement, StepRow, Wish, held_by
+from stepwell.store.settle import Following
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
@@ -35,6 +37,7 @@ from stepwell.work.outcome import (
     Reached,
     Released,
     Settled,
+    following,
     interrupted,
     is_refusal,
     judge,
@@ -64,28 +67,13 @@ class Home(Protocol):
 class Execution:
     """The turns of the tasks of one place: one task, or one batch."""
 
+    # fmt: off
     __slots__ = (
-        "_calls",
-        "_cleanup",
-        "_demand",
-        "_given_up",
-        "_held",
-        "_home",
-        "_in_body",
-        "_open",
-        "_served",
-        "_stopped",
-        "_waiting",
-        "database",
-        "gave_back",
-        "job",
-        "late",
-        "on_cancel",
-        "on_stop",
-        "session",
-        "settled",
-        "withheld",
+        "_calls", "_cleanup", "_demand", "_given_up", "_held", "_home", "_in_body", "_open", "_served", "_stopped",
+        "_waiting", "database", "deadline", "ends_children", "gave_back", "job", "late", "on_cancel", "on_stop",
+        "session", "settled", "withheld"
     )
+    # fmt: on
 
     def __init__(
         self,
@@ -113,6 +101,8 @@ class Execution:
         self._given_up = False
         self._stopped: Outcome | None = None  # the outcome with which the current body was stopped
         self.withheld: tuple[StepRow, ...] = ()
+        self.deadline: int | None = None
+        self.ends_children = False
         self.late: LateWrite | None = None
         self.on_stop: Callable[[], None] = _no_callback
         self.on_cancel: Callable[[], None] | None = None
@@ -215,15 +205,15 @@ class Execution:
     def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Reached | None]:
         """The outcome of the body, or the failure of a run whose timeout is over before."""
         outcome = self._outcome(tasks, threads)
-        # Most runs have no timeout; without this coroutine each of their waits passes one frame less.
-        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has its own deadline
+        self.deadline, self.ends_children, limit = None, (task := tasks[0]).ends_children, self._served.run_timeout
+        # Most runs have no deadline; without this coroutine each of their waits passes one frame less.
+        if limit is None and task.timeout is None and task.deadline_at is None:
             return outcome
-        return self._until(self._served.run_timeout, tasks[0], outcome)
+        deadline = Deadline.of_run(task, limit, self.database.clock)
+        self.deadline = None if deadline is None else deadline.moment
+        return outcome if deadline is None else self._until(deadline, outcome)
 
-    async def _until(
-        self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Reached | None]
-    ) -> Reached | None:
-        deadline = Deadline.of_run(task, run_timeout, self.database.clock)
+    async def _until(self, deadline: Deadline, outcome: Coroutine[Any, Any, Reached | None]) -> Reached | None:
         if deadline.left <= 0:
             outcome.close()
             return deadline.failure
@@ -315,10 +305,11 @@ class Execution:
             settlement = msgspec.structs.replace(settlement, steps=steps)
         if self._served.batch > 1 and isinstance(outcome, NotThisCode):  # or it would spoil a batch, which forgets it
             settlement = msgspec.structs.replace(settlement, alone=True)
-        if isinstance(outcome, self._served.told) and (is_run or self._served.body is not None):
+        tells = isinstance(outcome, self._served.told) and (is_run or self._served.body is not None)
+        may_follow = tells or self.ends_children or isinstance(outcome, Failed)
+        if may_follow and (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
             for task in tasks:
-                answer = self.database.tasks.settle_telling(task.id, worker, task.turn, settlement)
-                self._wait_for(task, outcome, answer)
+                self._wait_for(task, outcome, self._settled_with(task, settlement, what))
             return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
@@ -327,6 +318,11 @@ class Execution:
             if not settle_soon(*turn, heard, parent=parent, attempt=attempt, group=group):
                 answer = self.database.tasks.settle(*turn, parent=parent, attempt=attempt, group=group)
                 self._wait_for(task, outcome, answer)
+
+    def _settled_with(self, task: Claimed, done: Settlement, what: Following) -> Coroutine[Any, Any, str]:
+        if task.group_key is not None:
+            what = dataclasses.replace(what, group=(task.queue_id, task.group_key))
+        return self.database.tasks.settle_with(task.id, self.session.id, task.turn, done, what)
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
         if isinstance(answer, Answer) and answer.value is not None:

@@ -12,6 +12,7 @@ from stepwell.base.durations import microseconds_of, seconds_of
 from stepwell.errors import NonDeterminismError, Paused, PermanentError, Refused, SerializationError, TransientError
 from stepwell.records import RunStatus
 from stepwell.store.rows import NEVER, Settlement
+from stepwell.store.settle import Following
 from stepwell.values.codec import encode
 from stepwell.values.exceptions import error_of, one_line
 
@@ -53,6 +54,7 @@ class Failed:
 
     error: dict[str, Any]
     reason: str | None = None
+    timed_out: bool = False  # the time for the whole run is over, and with it that of the runs that it asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,13 @@ def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:
 
 
 _SUCCESS = Settlement(RunStatus.SUCCESS)
+
+
+def following(outcome: Outcome, *, tells: bool, ends_children: bool) -> Following | None:
+    """What follows from the outcome besides what is written of the task itself; None for next to all."""
+    timed_out = isinstance(outcome, Failed) and outcome.timed_out
+    ends = timed_out or (ends_children and isinstance(outcome, Done | Failed | Cancelled))
+    return Following(tells, ends, timed_out) if tells or ends else None
 
 
 def settlement_of(outcome: Outcome) -> Settlement:

@@ -84,10 +84,26 @@ select task.id from {task} as task where task.id {any_of rows} and task.cancel_r
 
 -- name: unfinished_children
 -- bound: 6 + 8 a row
--- List the unfinished children of these tasks, and for which of them a cancel was requested before.
+-- List the unfinished children of these tasks, except for those that are left alone when these end, and for which of them
+-- a cancel was requested before.
 with rows as ({rows id bigint})
 select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
- where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
+ where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null
+   and coalesce(task.on_parent_end, 'cancel') = 'cancel';
+
+-- name: children_to_end
+-- bound: 6 + 8 a row
+-- List the unfinished children of these tasks that end with them, and for which of them a cancel was requested before: all
+-- that are not left alone, of one whose time was over.
+with rows as ({rows id bigint, timed_out bigint})
+select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
+ where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null
+   and (task.on_parent_end = 'cancel' or (rows.timed_out = 1 and task.on_parent_end is null));
+
+-- name: note_ends_children
+-- bound: 12
+-- Note that a run has asked for one that ends with it; the transaction has locked it.
+update {task} set ends_children = true, updated_at = {now} where id = :id and not ends_children returning id;
 
 -- name: cancelled_runs
 -- bound: 6 + 4 a row
@@ -109,9 +125,21 @@ select child.id, child.cleanup_until, child.finished_at is null as stopping
  where task.id {any_of rows} and child.parent_id is not null and child.parent_id {any_of rows}
    and (child.kind = 'RUN' and child.deleted_at is null and child.cancel_requested_at >= task.cancel_requested_at) is true;
 
+-- name: ended_with
+-- bound: 6 + 14 a row
+-- The runs that these, which failed, asked for and that were cancelled by their ends: those of `children_to_end`.
+with rows as ({rows id bigint, timed_out bigint})
+select child.id, task.id as parent_id, child.cleanup_until, child.finished_at is null as stopping
+  from rows
+  join {task} as task on task.id = rows.id
+  join {task} as child on child.parent_id = task.id
+ where task.id {any_of rows} and child.parent_id is not null and child.parent_id {any_of rows}
+   and (child.kind = 'RUN' and child.deleted_at is null and child.cancel_requested_at >= task.finished_at
+        and (child.on_parent_end = 'cancel' or (rows.timed_out = 1 and child.on_parent_end is null))) is true;
+
 -- name: retry_cancelled
 -- bound: 6 + 33 a row
--- Let runs that were cancelled go on, with all their attempts. One that was to clean up begins anew, as its next
+-- Let runs that were cancelled go on, with all their attempts, and without a deadline of their parent that has passed. One that was to clean up begins anew, as its next
 -- generation: what its steps have done may be undone. One that is held back waits to be let go.
 with rows as ({rows id bigint})
 update {task} as task
@@ -121,7 +149,8 @@ update {task} as task
        restarted_at = case when task.cleanup_until is null then task.restarted_at else {now} end,
        run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null, waiting = 0,
        cancel_requested_at = null, cleanup_until = null, suspect = false, worker_id = null, started_at = null,
-       claimed_at = null, finished_at = null, updated_at = {now}
+       claimed_at = null, finished_at = null, updated_at = {now},
+       deadline_at = case when task.deadline_at > {now} then task.deadline_at end
   from rows
  where task.id = rows.id and task.id {any_of rows}
    and (task.status = 'CANCELLED' and task.kind = 'RUN' and task.deleted_at is null) is true
@@ -246,9 +275,9 @@ returning {own task}id, {own task}status as answer;
 -- Write a copy of a run without a key: it continues from steps that are copied. Its turns are counted from one,
 -- because a run's records are read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
-                    cause, created_at, updated_at, limit_key, cost, headers)
+                    cause, created_at, updated_at, limit_key, cost, headers, timeout)
 select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,
-       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key, task.cost, task.headers
+       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key, task.cost, task.headers, task.timeout
   from {task} as task where task.id = :id
 on conflict (id) do nothing
 returning id;
@@ -284,4 +313,4 @@ update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = f
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and (task.kind = 'RUN') is true
 returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id,
-          {own task}group_key;
+          {own task}group_key, {own task}ends_children as ends_children;

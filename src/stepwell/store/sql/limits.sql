@@ -165,20 +165,23 @@ done as (
     returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
               case when cast(:worker as bigint) is null then task.scheduled_for else task.run_at end as run_at,
               task.key, task.input, task.wakes, task.parent_id, task.suspect, task.created_at, task.claimed_at,
-              task.started_at, task.cleanup_until, task.generation, task.group_key, task.keeps_result, task.headers
+              task.started_at, task.cleanup_until, task.generation, task.group_key, task.keeps_result, task.headers,
+              task.timeout, task.deadline_at, task.ends_children
 )
 select done.* from done
 union all
 select 0, case when exists (select 1 from held) then 'stale' when exists (select 1 from seen) then 'busy' else 'gone' end,
        :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null,
-       false, null
+       false, null, null, null, false
  where exists (select 1 from waiting)
    and not exists (select 1 from held join seen on seen.turn = held.turn)
 union all
-select 0, 'back', :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null, false, null
+select 0, 'back', :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null, false, null, null,
+       null, false
   from rated where rated.now < rated.paid_at
 union all
-select 0, 'wait', :queue_id, 0, 0, 0, 0, until.wait, null, null, 0, null, false, 0, 0, 0, null, 0, null, false, null
+select 0, 'wait', :queue_id, 0, 0, 0, 0, until.wait, null, null, 0, null, false, 0, 0, 0, null, 0, null, false, null, null,
+       null, false
   from (select coalesce((select {wait all open.paid ranked.cost ranked.all_cost} from ranked
                           where ranked.rank = 1 and open.rate is not null),
                         (select min(walk.wait) from walk where walk.wait > 0),
@@ -256,7 +259,8 @@ update {task}
  where id {among ids}
 returning id, kind, queue_id, turn, attempt, max_attempts, priority,
           case when :worker is null then scheduled_for else run_at end as run_at, key, input, wakes, parent_id, suspect,
-          created_at, claimed_at, started_at, cleanup_until, generation, group_key, keeps_result, headers;
+          created_at, claimed_at, started_at, cleanup_until, generation, group_key, keeps_result, headers,
+          timeout, deadline_at, ends_children;
 
 -- name: keep_limiter [sqlite]
 -- Note who was let in, where the next claim begins, and until when the rate is paid.

@@ -24,8 +24,8 @@ returning queue_id as id, '' as answer;
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
                     parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, until_begun bigint,
-                    expires_after bigint, expires_at bigint, keeps_result bigint, group_key text, behind bigint,
-                    is_first bigint}),
+                    expires_after bigint, expires_at bigint, keeps_result bigint, timeout bigint, deadline_at bigint,
+                    on_parent_end name, group_key text, behind bigint, is_first bigint}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
@@ -44,13 +44,14 @@ placed as materialized (
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at, group_key, position, waits_for_previous, limit_key, cost, headers,
-                    key_until_begun, expires_at, keeps_result)
+                    key_until_begun, expires_at, keeps_result, timeout, deadline_at, on_parent_end)
 select rows.id, rows.kind, rows.queue_id,
        coalesce(rows.run_at, {now} + rows.delay) <= {now} and not placed.waits and {may_be_ready new},
        rows.priority, coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope,
        rows.payload_hash, rows.input, rows.tags, rows.parent_id, {now}, {now}, rows.group_key, placed.position,
        placed.waits, {limit_key}, {cost}, rows.headers, rows.until_begun = 1,
-       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1
+       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1, rows.timeout, rows.deadline_at,
+       rows.on_parent_end
   from rows join placed on placed.id = rows.id
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)

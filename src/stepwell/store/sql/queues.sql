@@ -37,7 +37,7 @@ select task.id, {now} as now from {task} as task
 -- Remove tasks of a queue, whatever their status, except those a worker is executing.
 with rows as ({rows id bigint})
 delete from {task} where id {any_of rows} and owner is null
-returning id, queue_id, status, finished_at, parent_id, group_key;
+returning id, queue_id, status, finished_at, parent_id, group_key, ends_children;
 
 -- name: lock_queues
 -- bound: 8
@@ -148,13 +148,15 @@ select task.id from {task} as task {one_of queue.id task.queue_id}
 -- name: requeue
 -- bound: 6 + 26 a row
 -- Put tasks that ended in ERROR back to the beginning, with all their attempts, and with :succeeded messages that ended
--- in SUCCESS; no other task is touched. One that is held back waits to be let go.
+-- in SUCCESS; no other task is touched. One that is held back waits to be let go, and a deadline of its parent that has
+-- passed counts no more.
 with rows as ({rows id bigint})
 update {task} as task
    set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end,
        ready = {may_be_ready task clears losses},
        run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null,
-       suspect = false, worker_id = null, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
+       suspect = false, worker_id = null, started_at = null, claimed_at = null, finished_at = null, updated_at = {now},
+       deadline_at = case when task.deadline_at > {now} then task.deadline_at end
   from rows
  where task.id = rows.id and task.id {any_of rows}
    and ((task.status = 'ERROR' or (:succeeded and task.status = 'SUCCESS' and task.kind = 'MESSAGE'))

@@ -240,7 +240,7 @@ select task.id, task.created_at
 -- bound: 6 + 2 a row
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
-select task.id, task.error, task.generation from {task} as task
+select task.id, task.error, task.generation, task.ends_children from {task} as task
  where task.id {any_of rows} and (task.kind = 'RUN' and task.status = 'ERROR') is true
  order by task.id
  {for_update};

@@ -177,7 +177,8 @@ update {task} as task
   from lost
  where task.id = lost.id and task.id {any_of lost}
 returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id, {own task}turn,
-          {own task}attempt, {own task}losses, {own task}group_key as group_key, {own task}position as position;
+          {own task}attempt, {own task}losses, {own task}group_key as group_key, {own task}position as position,
+          {own task}ends_children as ends_children;
 
 -- name: acquit
 -- bound: 12 + 20 a row

@@ -7,7 +7,7 @@
 -- rows waiting_task: id bigint, asked bigint, queue_id bigint, priority bigint, delay bigint, run_at bigint,
 --     max_attempts bigint, payload_hash name, input json, tags json, limit_key text, cost bigint, headers json,
 --     latest bigint,
---     expires_after bigint, expires_at bigint, keeps_result bigint
+--     expires_after bigint, expires_at bigint, keeps_result bigint, timeout bigint
 
 -- name: reserve_blocks [postgres]
 -- bound: 12 + 9 a row
@@ -67,23 +67,25 @@ returning id, status as answer;
 -- name: add_with_conditions
 -- bound: 6 + 29 a row
 -- As `add_tasks_once`, of tasks of which more is said: a key that is free as soon as the task has begun, until when it is
--- worth beginning, that its result is kept.
+-- worth beginning, that its result is kept, how long it may take, what the end of its parent means for it.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
                     parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, until_begun bigint,
-                    expires_after bigint, expires_at bigint, keeps_result bigint}),
+                    expires_after bigint, expires_at bigint, keeps_result bigint, timeout bigint, deadline_at bigint,
+                    on_parent_end name}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} and (queue.ordered is null) is true {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at, limit_key, cost, headers, key_until_begun, expires_at,
-                    keeps_result)
+                    keeps_result, timeout, deadline_at, on_parent_end)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
        rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.headers, rows.until_begun = 1,
-       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1
+       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1, rows.timeout, rows.deadline_at,
+       rows.on_parent_end
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -135,6 +137,7 @@ update {task} as task
        limit_key = case when task.position is null then {limit_key} else task.limit_key end, cost = {cost}, headers = rows.headers, run_at = {due_again},
        ready = {due_again} <= {now} and task.status = 'PENDING' and {may_be_ready task},
        expires_at = coalesce(rows.expires_at, {now} + rows.expires_after), keeps_result = rows.keeps_result = 1,
+       timeout = rows.timeout,
        replaced_by = rows.asked, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows}
@@ -242,7 +245,7 @@ update {task} as task
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
-          task.keeps_result, task.headers;
+          task.keeps_result, task.headers, task.timeout, task.deadline_at, task.ends_children;
 
 -- name: claim_above [postgres]
 -- bound: 12 + 22 a row
@@ -278,7 +281,7 @@ update {task} as task
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
-          task.keeps_result, task.headers;
+          task.keeps_result, task.headers, task.timeout, task.deadline_at, task.ends_children;
 
 -- name: claim [sqlite]
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
@@ -297,7 +300,7 @@ update {task} as task
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, wakes, parent_id, suspect, created_at, claimed_at, started_at,
-          cleanup_until, generation, group_key, keeps_result, headers;
+          cleanup_until, generation, group_key, keeps_result, headers, timeout, deadline_at, ends_children;
 
 -- name: has_suspects
 -- bound: 12
@@ -341,7 +344,8 @@ returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}wakes,
           {own task}parent_id, {own task}suspect, {own task}created_at, {own task}claimed_at,
           {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key,
-          {own task}keeps_result, {own task}headers;
+          {own task}keeps_result, {own task}headers, {own task}timeout, {own task}deadline_at,
+          {own task}ends_children;
 
 -- name: has_ready
 -- bound: 8

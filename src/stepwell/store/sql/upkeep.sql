@@ -158,7 +158,7 @@ update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, up
        waits_for_previous = waits_for_previous and owner is not null
  where id = :id and deleted_at is null
    and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
-returning id, queue_id, status, finished_at, parent_id, group_key;
+returning id, queue_id, status, finished_at, parent_id, group_key, ends_children;
 
 -- name: restore_task
 -- bound: 36

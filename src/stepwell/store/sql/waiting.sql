@@ -226,13 +226,44 @@ select task.id, '' as answer from {task} as task
  order by task.id
  {for_update};
 
+-- name: lock_ending [postgres]
+-- bound: 12 + 32 a row
+-- As `lock_tasks`, with all that these tasks asked for and that is unfinished: some of it ends with them.
+with recursive rows as ({rows id bigint, worker bigint}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
+     order by worker_id for share
+),
+tree as (
+    select rows.id from rows
+    union
+    select task.id
+      from tree
+     cross join lateral (select child.id from {task} as child
+                          where child.parent_id = tree.id and child.parent_id is not null and child.finished_at is null
+                         offset 0) as task
+),
+family as (
+    select tree.id from tree
+    union
+    select task.parent_id as id from {task} as task
+     where task.id {any_of tree} and (task.parent_id is not null) is true
+)
+select task.id from {task} as task
+ where task.id {any_of family} and (select count(*) from fence) >= 0
+ order by task.id for update;
+
+-- name: lock_ending [sqlite]
+-- One writer: there is nothing to lock.
+with rows as ({rows id bigint, worker bigint}) select rows.id from rows;
+
 -- name: lock_families [postgres]
 -- bound: 8 + 4 a row
--- Lock tasks that are to be changed, and those that asked for them, in the order of their ids, as all of them do; before
--- them the ordered groups in which they stand, in the order of these.
-with rows as ({rows id bigint}),
+-- Lock tasks that are to be changed, those that asked for them and what ends with them, in the order of their ids, as all
+-- of them do; before them the ordered groups in which they stand, in the order of these.
+with recursive rows as ({rows id bigint}),
 named as materialized (
-    select task.id, task.parent_id, task.queue_id, task.group_key, task.position
+    select task.id, task.parent_id, task.queue_id, task.group_key, task.position, task.ends_children
       from {task} as task where task.id {any_of rows}
 ),
 groups as materialized (
@@ -244,10 +275,21 @@ groups as materialized (
      order by ordered_group.queue_id + 0, ordered_group.group_key
        for update
 ),
+tree as (
+    select named.id from named where named.ends_children
+    union
+    select task.id
+      from tree
+     cross join lateral (select child.id from {task} as child
+                          where child.parent_id = tree.id and child.parent_id is not null and child.finished_at is null
+                         offset 0) as task
+),
 family as (
     select rows.id from rows
     union
     select named.parent_id as id from named where named.parent_id is not null
+    union
+    select tree.id from tree
 )
 select task.id from {task} as task
  where task.id {any_of family} and (select count(*) from groups) >= 0
