@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
-
 WAKING: Final = frozenset(("wake_parents", "next_in_group"))  # they return the queues of what is ready now
 # The statement that repeats an operation when it is unknown whether the first try was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
