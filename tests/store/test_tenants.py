@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ import pytest
 from stepwell import (
     Context,
     DeciderNotFound,
+    Encrypted,
     Engine,
     Every,
+    Keyring,
     Message,
     NoWorkerAvailable,
     PermanentError,
@@ -25,15 +28,18 @@ from stepwell import (
     ScheduleNotFound,
     SignalAnswer,
     Store,
+    SubjectForgotten,
     Timeout,
     Worker,
     WorkflowNotFound,
     connect,
     handler,
+    headers,
     workflow,
 )
 from stepwell.base.clock import TestClock
 from stepwell.base.durations import EPOCH
+from stepwell.store.subject_keys import SubjectKeys
 from tests.deciders.workbench import Bench, Do, labels
 from tests.queue.raw import ask
 from tests.store.seam import do
@@ -266,6 +272,7 @@ SAME_AS_ANOTHER = {
 NO_VERBS = {"check", "close", "health", "joining", "known", "loop", "queue_id", "transaction", "workflow_id"}
 NO_VERBS |= {"draft", "draft_children", "drafted_runs", "play_joined", "play_joined_here", "fence", "share"}
 NO_VERBS |= {"rotate_keys"}  # of a store that is encrypted, and of its own tenant alone
+OF_ENCRYPTED = {"forget_subject"}  # asked below
 NO_VERBS |= {"seal_audit", "verify_audit"}  # seals stand over the notes of all, and tell how many there are
 NO_VERBS |= {"limits"}  # a noun: its verbs name a queue, and queues are the tenant's
 NO_VERBS |= {"fence_in_this_thread", "share_in_this_thread", "any_held", "let_go_held"}
@@ -279,10 +286,10 @@ NO_VERBS |= {
 
 
 @asynccontextmanager
-async def two(url: str, clock: TestClock, option: str) -> AsyncIterator[tuple[Store, Store]]:
+async def two(url: str, clock: TestClock, option: str, **more: Any) -> AsyncIterator[tuple[Store, Store]]:
     """Two stores in one database that say another schema or tenant."""
-    ours: dict[str, Any] = {option: "ann"}
-    theirs: dict[str, Any] = {option: "bob"}
+    ours: dict[str, Any] = {option: "ann", **more}
+    theirs: dict[str, Any] = {option: "bob", **more}
     async with connect(url, clock=clock, audit="all", **ours) as one, connect(url, clock=clock, **theirs) as other:
         yield one, other
 
@@ -364,9 +371,47 @@ async def test_a_tenant_with_the_same_names_changes_only_its_own_and_has_its_own
         assert await everything_of_ann(ann) == before
 
 
+@pytest.mark.proves("MT-02", "security-15")
+async def test_a_subject_of_the_same_name_is_forgotten_in_its_own_tenant_alone(
+    store_url: str, clock: TestClock
+) -> None:
+    codec = Encrypted(keys=Keyring({"old": os.urandom(32)}, "old"))
+    async with two(store_url, clock, "tenant", codec=codec) as (ann, bob):
+        await ann.create_queue("mail")
+        await bob.create_queue("mail")
+        with headers({"subject": "customer/ada"}):
+            of_ann = await ann.enqueue("mail", "of ann")
+            before = await subjects_of_ann(ann)
+            assert len(before) == 1
+            assert not await bob.forget_subject("customer/ada"), "it has no such subject, although another tenant has"
+            assert await subjects_of_ann(ann) == before
+            of_bob = await bob.enqueue("mail", "of bob")
+            assert await bob.forget_subject("customer/ada")
+            assert await subjects_of_ann(ann) == before
+            with pytest.raises(SubjectForgotten):
+                await bob.enqueue("mail", "more")
+            forget_known_keys(ann)
+            forget_known_keys(bob)
+            assert await ann.enqueue("mail", "more")
+        told, unread = await ann.get(of_ann), await bob.get(of_bob)
+        assert told is not None
+        assert told.input == "of ann"
+        assert unread is None or unread.input != "of bob"
+
+
+async def subjects_of_ann(store: Store) -> list[Any]:
+    return await ask(store, "select * from {subject_key} where tenant = 'ann' order by id")
+
+
+def forget_known_keys(store: Store) -> None:
+    """Let it read them from its tables again."""
+    driver: Any = store.database.driver
+    driver.subjects = SubjectKeys()
+
+
 def test_every_verb_of_a_store_is_among_them() -> None:
     nobody: Any = None
-    asked = reading(nobody).keys() | changing(nobody).keys() | ADDING | SAME_AS_ANOTHER | NO_VERBS
+    asked = reading(nobody).keys() | changing(nobody).keys() | ADDING | SAME_AS_ANOTHER | OF_ENCRYPTED | NO_VERBS
     assert {name for name in dir(Store) if not name.startswith("_")} - asked == set()
 
 

@@ -100,7 +100,7 @@ def prune(asked: Invocation, *, older_than: str | None, dead_letters: bool, dry_
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks_store
 def forget(asked: Invocation, subject: str, *, yes: bool) -> None:
-    """Make what an encrypted store holds of a subject unreadable, for good.
+    """Make all of a subject in an encrypted store unreadable for good.
 
     A subject is what the header `subject` names, or an instance of a forgettable decider, as TYPE/ID.
 
