@@ -75,8 +75,9 @@ select workflow.queue_id as id from {workflow} as workflow {one_of queue.id work
          where task.kind = 'RUN' and task.queue_id = workflow.queue_id limit 1) is not null;
 
 -- name: find_runs [postgres]
--- bound: 12 + 8 a row
--- Find up to :limit runs that fit, newest first, after the place given: a walk of its own for each workflow and status.
+-- bound: 12 + 12 a row
+-- Find up to :limit runs that fit, newest first, after the place given: a walk of its own for each workflow and status. The
+-- bound is of walks of ten runs that lie on ten pages.
 with rows as ({rows queue_id bigint, status name})
 select walk.id, walk.created_at
   from rows
