@@ -46,6 +46,7 @@ async def failing(n: int) -> int:
 @workflow(name="kit.chancy")
 async def chancy(n: int) -> int:
     await double(n)
+    await double(n + 1)  # the end of the run records this one; the first has a write of its own
     return next(counter)  # another one whenever the code is executed again
 
 
@@ -53,6 +54,7 @@ async def chancy(n: int) -> int:
 async def forgetful(n: int) -> int:
     if next(counter) == 0:
         await double(n)
+        await double(n + 1)  # not before the first is recorded
     return n
 
 

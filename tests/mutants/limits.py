@@ -29,6 +29,14 @@ LIMIT_MUTANTS = (
         EVERY_WAY,
     ),
     Mutant(
+        "limits: a queue without an order gets one with its limits",
+        "LI-05",
+        "store/sql/ordered_groups.sql",
+        "where queue.id = :queue_id and queue.ordered is not null)",
+        "where queue.id = :queue_id)",
+        "tests/limits/test_running.py::test_what_was_there_before_the_limits_and_after_them_is_claimed_too",
+    ),
+    Mutant(
         "limits: a cancelled task keeps its place in the order",
         "LI-18",
         "store/sql/control.sql",

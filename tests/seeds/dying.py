@@ -1,4 +1,8 @@
-"""A worker process that dies in the middle of a run, after its first step: takes a store's URL and a ledger."""
+"""A worker process that dies in the middle of a run, after its first step: takes a store's URL and a ledger.
+
+The first step is completed when its result is in the database, which the next body waits for and the code between them
+does not. So the process dies where the next body would begin: nothing of that body has happened.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,11 @@ from tests.seeds.loading import loaded
 def program(ledger: Path, *, dies: bool) -> Any:
     """The program, whose bodies write down that they ran; it kills its process, or goes on."""
 
+    dying: list[bool] = []
+
     def ran(body: str, result: str) -> str:
+        if dying:
+            os.kill(os.getpid(), signal.SIGKILL)
         with ledger.open("a") as lines:
             lines.write(f"{body}\n")
         return result
@@ -26,7 +34,7 @@ def program(ledger: Path, *, dies: bool) -> Any:
         "crash_recovery",
         s3=SimpleNamespace(download=lambda bucket, key: ran("download", f"{bucket}/{key}")),
         image=SimpleNamespace(resize=lambda data: ran("process", data[:4])),
-        crash_here=(lambda: os.kill(os.getpid(), signal.SIGKILL)) if dies else (lambda: None),
+        crash_here=lambda: dying.append(True) if dies else None,
     )
 
 

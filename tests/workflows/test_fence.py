@@ -74,6 +74,7 @@ async def test_the_first_result_stays_whatever_comes_after_it(store: Store) -> N
 async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store: Store) -> None:
     go, at_work = asyncio.Event(), asyncio.Event()
     told: list[str] = []
+    receipts: list[str] = []
     executors = iter(("frozen", "other"))
 
     @step
@@ -84,12 +85,18 @@ async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store
             await go.wait()
         return name
 
+    @step
+    async def receipt(name: str) -> str:
+        receipts.append(name)
+        return f"by {name}"
+
     @workflow
     async def pay(ctx: Context) -> list[Any]:
         assert await ctx.heartbeat()
         assert not ctx.is_cancelled()
         try:
-            return [await charge()]
+            charged = await charge()
+            return [charged, await receipt(charged)]  # which does not begin before the charge is recorded
         except LeaseLost as error:
             told.append(str(error))
             told.append(f"{ctx.is_cancelled()} {await ctx.heartbeat()}")
@@ -111,8 +118,9 @@ async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store
     assert told[1:] == ["True False"]  # and nothing was executed after that
     assert f"session {session.id}" in told[0]
     run = await store.get_run(run_id)
-    assert (run.output(), run.attempt) == (["other"], 2)
-    assert await statuses(store, run_id) == {"charge#1": "SUCCESS"}
+    assert (run.output(), run.attempt) == (["other", "by other"], 2)
+    assert await statuses(store, run_id) == {"charge#1": "SUCCESS", "receipt#1": "SUCCESS"}
+    assert receipts == ["other"]  # the frozen one's result was refused before its next body began
     assert await drained(store, pay) == 0  # a finished run is not executed again
     assert (await task_of(store, run_id)).turn == 2
 

@@ -5,7 +5,7 @@
 -- Read the state of a run, or of a message if that may be one, and lock it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
        task.held_at, task.queue_id, task.parent_id, task.generation, task.wakes, task.kind, task.ready, task.last_error,
-       task.losses, queue.name as workflow
+       task.losses, task.group_key, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and (task.kind = 'RUN' or (:or_message and task.kind = 'MESSAGE')) is true
    and task.deleted_at is null and queue.tenant = :tenant

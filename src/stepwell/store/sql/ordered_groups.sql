@@ -70,9 +70,10 @@ select rows.id, {limit_key} as limit_key from rows where rows.queue_id in (selec
 
 -- name: tasks_without_order
 -- unbounded: it steps over the tasks of other queues, once, when the tasks of a queue get an order.
--- Tasks of a queue, after the id given, that have no place in the order of their keys and are not being executed.
+-- Tasks of a queue whose keys are in order, after the id given, that have no place in it and are not being executed.
 select task.id, task.limit_key from {task} as task
  where task.queue_id = :queue_id and task.id > :after and task.limit_key is not null and task.group_key is null
+   and exists (select 1 from {queue} as queue where queue.id = :queue_id and queue.ordered is not null)
    and task.owner is null and task.status in ('PENDING', 'PAUSED') and task.deleted_at is null
  order by task.id
  limit :limit;
