@@ -23,8 +23,9 @@ update {data_key} set key_id = :key_id, wrapped = :wrapped where id = :id and wr
 select task.id, task.input, task.headers from {task} as task where task.id = :id;
 
 -- name: reseal_task
--- bound: 12
--- Give a fork its input and headers, sealed for it; in the transaction that makes it.
+-- bound: 20
+-- Give a fork its input and headers, sealed for it; in the transaction that makes it. Its page may be full: then
+-- every index gets an entry, too.
 update {task} set input = :input, headers = :headers where id = :id returning id;
 
 -- name: sealed_steps
