@@ -101,7 +101,7 @@ select task.id, task.cancel_requested_at is not null as requested from rows join
    and (task.on_parent_end = 'cancel' or (rows.timed_out = 1 and task.on_parent_end is null));
 
 -- name: note_ends_children
--- bound: 12
+-- bound: 20
 -- Note that a run has asked for one that ends with it; the transaction has locked it.
 update {task} set ends_children = true, updated_at = {now} where id = :id and not ends_children returning id;
 
@@ -175,7 +175,7 @@ returning id, queue_id, ready, run_at - {now} as wait;
 select task.tags from {task} as task where task.id = :id;
 
 -- name: put_tags
--- bound: 14
+-- bound: 20
 -- Give a task these tags; the transaction has locked it for the turn that asks.
 update {task} set tags = {json_of tags}, updated_at = {now} where id = :id returning id;
 

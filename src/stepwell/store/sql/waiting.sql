@@ -157,7 +157,7 @@ select signal.name, signal.place, signal.key, signal.data, signal.sent_at, signa
  limit cast(:limit as bigint);
 
 -- name: wake_run
--- bound: 12
+-- bound: 20
 -- Note that a signal came: a run that checked before will see it when it pauses. One that waits for it, and is not
 -- held back, is ready.
 update {task} as task set wakes = wakes + 1,
