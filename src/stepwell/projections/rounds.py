@@ -36,7 +36,7 @@ class Rounds:
         self._woken.set()
 
     def hold_off(self, pause: float) -> float:
-        """Let nothing begin the next round for so many seconds, which it returns."""
+        """Pause before the next round; return for how many seconds."""
         self._not_before = self.now() + pause
         return pause
 

@@ -65,7 +65,7 @@ def placed(numbered: Iterable[tuple[NewTask, int]], rows: Iterable[Row]) -> list
 
 
 def in_order(numbered: Sequence[tuple[NewTask, int]], closed: Iterable[Row]) -> Script[list[tuple[NewTask, int]]]:
-    """Those of these unwritten tasks that are to be written in order, by what `closed_queues` says of their queues."""
+    """The unwritten tasks whose queues keep an order, by what `closed_queues` says of the queues."""
     queues = {row["id"] for row in closed if row["ordered"]}
     asked = [(task, task_id) for task, task_id in numbered if task.queue_id in queues and task.group_key is None]
     found = placed(asked, (yield order_keys(asked))) if asked else []

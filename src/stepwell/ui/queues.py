@@ -232,7 +232,7 @@ async def change_limits(dashboard: Dashboard, request: Request) -> Response:
         case "set":
             given: dict[str, Any] = {name: _number(form, name) for name in ("running", "per_key")}
             given |= {name: form[name].strip() or None for name in ("rate", "key_rate") if name in form}
-            if "by" in form:  # a queue that has no limits yet: of what field of its messages there may be so many
+            if "by" in form:  # a queue that has no limits yet: the field of its messages that is the key of the limit
                 given["key"] = form["by"].strip() or None
                 if not any(given.values()):
                     raise InvalidOption("running", "", "say how many may run or begin at once, of all or of each key")

@@ -60,7 +60,7 @@ returning id, status as answer;
 
 -- name: order_keys
 -- bound: 6 + 5 a row
--- Of these tasks that are to be written, those whose queue keeps the order of its keys, and the key of each.
+-- Of these new tasks, those whose queue keeps the order of its keys, and the key of each.
 with rows as ({rows id bigint, queue_id bigint, input json, limit_key text}),
 taking as materialized (
     select queue.id, queue.limited, queue.key_path from {queue} as queue
